@@ -1,0 +1,50 @@
+# Every command a person types here. Each prepares what it needs, so a fresh clone wants nothing else.
+
+VENV_PYTHON := $(CURDIR)/.venv/bin/python
+CODE := $(wildcard storage_core cursus_spark tests benchmarks examples)
+ARCHITECTURE := tests/test_architecture.py tests/test_architecture_rules.py
+
+export PYSPARK_PYTHON := $(VENV_PYTHON)
+export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
+
+# Looked for each time, because Java may come or go without this folder changing.
+WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
+
+.PHONY: help demo test check bench format clean
+.DEFAULT_GOAL := help
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.stamp ## See it work, step by step
+	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
+
+test: check ## Everything that proves it: check, then the whole test suite
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q
+
+check: .venv/.stamp ## Format, lint, types and architecture
+	@"$(VENV_PYTHON)" -m ruff format --check --quiet .
+	@"$(VENV_PYTHON)" -m ruff check --quiet .
+	@"$(VENV_PYTHON)" -m mypy $(CODE)
+	@"$(VENV_PYTHON)" -m pytest -q $(ARCHITECTURE)
+
+bench: .venv/.stamp ## Measure the speed against baselines in the same run
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks
+
+format: .venv/.stamp ## Fix what ruff can fix, and format
+	@"$(VENV_PYTHON)" -m ruff check --fix --quiet .
+	@"$(VENV_PYTHON)" -m ruff format .
+
+clean: ## Remove .venv and everything that can be made again
+	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
+	@find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp holds the folder it was made in: a moved or copied .venv points to the old one.
+ifneq ($(shell cat .venv/.stamp 2>/dev/null),$(CURDIR))
+.PHONY: .venv/.stamp
+endif
+
+.venv/.stamp: pyproject.toml .ci/setup
+	@.ci/setup venv
+	@printf '%s\n' "$(CURDIR)" > $@

@@ -1,0 +1,18 @@
+"""storage_core: a durable, partitioned commit log in a directory. No broker, no server."""
+
+from ._version import __version__
+from .config import StoreConfig
+from .errors import StorageError
+from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
+from .store import Store
+
+__all__ = [
+    "OffsetRange",
+    "Problem",
+    "RecoveryReport",
+    "SegmentInfo",
+    "StorageError",
+    "Store",
+    "StoreConfig",
+    "__version__",
+]

@@ -1,0 +1,119 @@
+"""Decoded frames to record batches: trimmed, projected, and small ones joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .columns import HEADERS, READ_SCHEMA, TIMESTAMP
+from .layouts.base import DecodedFrame
+from .records import TIMESTAMP_ABSENT
+
+JOIN_ROWS = 8192
+JOIN_BYTES = 1 << 20
+_TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
+ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
+_NULLS = {
+    "key": pa.nulls(JOIN_ROWS, pa.binary()),
+    "value": pa.nulls(JOIN_ROWS, pa.binary()),
+    "headers": pa.nulls(JOIN_ROWS, HEADERS),
+}
+
+
+def schema_for(names: Sequence[str]) -> pa.Schema:
+    """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
+    return pa.schema([ALL_FIELDS[name] for name in names])
+
+
+def to_batch(frame: DecodedFrame, schema: pa.Schema, start: int, end: int) -> pa.RecordBatch | None:
+    """The records of a frame with ``start <= offset < end``, or None when there are none."""
+    if frame.offsets is None:
+        low, high = max(0, start - frame.first_offset), min(frame.rows, end - frame.first_offset)
+    else:
+        low, high = np.searchsorted(frame.offsets.to_numpy(), (start, end)).tolist()
+    if low >= high:
+        return None
+    arrays = [_column(frame, name, low, high) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
+    rows = high - low
+    if name == "offset":
+        if frame.offsets is not None:
+            return frame.offsets.slice(low, rows)
+        first = frame.first_offset + low
+        return _from_numbers(np.arange(first, first + rows, dtype=np.int64), pa.int64())
+    if name == "timestamp_type":
+        return _from_numbers(np.full(rows, frame.timestamp_type, dtype=np.int32), pa.int32())
+    column = getattr(frame, name)
+    if column is not None:
+        return column if rows == len(column) else column.slice(low, rows)
+    if name == "timestamp":
+        if frame.timestamp_type == TIMESTAMP_ABSENT:
+            return pa.nulls(rows, TIMESTAMP)
+        return _from_numbers(np.full(rows, frame.constant_timestamp, dtype=np.int64), TIMESTAMP)
+    nulls = _NULLS[name]
+    return nulls.slice(0, rows) if rows <= JOIN_ROWS else pa.nulls(rows, nulls.type)
+
+
+def _from_numbers(
+    numbers: np.ndarray[tuple[int], np.dtype[np.generic]], kind: pa.DataType
+) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join runs of small batches: handing over a batch costs as much as decoding thousands."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows >= JOIN_ROWS // 2 and not waiting:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= JOIN_ROWS or size >= JOIN_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def limit(
+    batches: Iterable[pa.RecordBatch], max_records: int | None, max_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Stop after ``max_records``, or with the record that reaches ``max_bytes`` (at least one)."""
+    records_left = max_records
+    bytes_left = max_bytes
+    for batch in batches:
+        if records_left is not None and batch.num_rows > records_left:
+            batch = batch.slice(0, records_left)
+        if bytes_left is not None:
+            ends = np.cumsum(_record_bytes(batch))
+            batch = batch.slice(0, int(np.searchsorted(ends, bytes_left, side="left")) + 1)
+            bytes_left -= int(ends[batch.num_rows - 1]) if batch.num_rows else 0
+        if batch.num_rows:
+            yield batch
+        if records_left is not None:
+            records_left -= batch.num_rows
+        if records_left == 0 or (bytes_left is not None and bytes_left <= 0):
+            return
+
+
+def _record_bytes(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    sizes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            sizes += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(
+                zero_copy_only=False
+            )
+    return sizes

@@ -1,0 +1,212 @@
+"""Records as Arrow columns: what appends accept and what reads return.
+
+Appends take Arrow arrays or plain Python sequences and turn them into ``Columns`` once; from there
+on nothing looks at a single record.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import InvalidRecordError, RecordTooLargeError
+from .records import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(HEADER)
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+# Years 1 to 9999: what Spark, Python and ISO-8601 can all print.
+_MIN_TIMESTAMP, _MAX_TIMESTAMP = -62_135_596_800_000_000, 253_402_300_799_999_999
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Any]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records ready to be encoded. A column without values is None; all have ``count`` rows.
+
+    ``timestamps`` is one number when all records share it. ``sizes`` counts the bytes of key,
+    value and headers of each record.
+    """
+
+    count: int
+    timestamps: Int64s | int
+    timestamp_type: int
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None
+    sizes: Int64s
+
+    def slice(self, start: int, end: int) -> Columns:
+        """Rows ``start`` to ``end``, without copying."""
+        length = end - start
+        return Columns(
+            count=length,
+            timestamps=self.timestamps
+            if isinstance(self.timestamps, int)
+            else self.timestamps[start:end],
+            timestamp_type=self.timestamp_type,
+            key=None if self.key is None else self.key.slice(start, length),
+            value=None if self.value is None else self.value.slice(start, length),
+            headers=None if self.headers is None else self.headers.slice(start, length),
+            sizes=self.sizes[start:end],
+        )
+
+
+def make_columns(
+    values: Values,
+    keys: Values | None,
+    timestamps: Values | None,
+    headers: Values | None,
+    *,
+    now_us: int,
+    max_record_bytes: int,
+) -> Columns:
+    """Check and convert the arguments of an append.
+
+    Raises:
+        InvalidRecordError: a column has the wrong type or length.
+        RecordTooLargeError: a record is larger than ``max_record_bytes``.
+    """
+    value = _binary("values", values)
+    count = len(value)
+    key = None if keys is None else _binary("keys", keys, count)
+    header = None if headers is None else _headers(headers, count)
+    sizes = _sizes(key, value, header)
+    if count and (largest := int(sizes.max())) > max_record_bytes:
+        row = int(sizes.argmax())
+        raise RecordTooLargeError(
+            f"record {row} of the append has {largest} bytes, more than max_record_bytes="
+            f"{max_record_bytes}. Split it, or raise max_record_bytes."
+        )
+    stamped = timestamps is None
+    return Columns(
+        count=count,
+        timestamps=now_us if timestamps is None else _timestamps(timestamps, count, now_us),
+        timestamp_type=TIMESTAMP_APPENDED if stamped else TIMESTAMP_SUPPLIED,
+        key=_unless_all_null(key),
+        value=_unless_all_null(value),
+        headers=_unless_all_null(header),
+        sizes=sizes,
+    )
+
+
+def _unless_all_null(column: pa.Array | None) -> pa.Array | None:
+    return None if column is None or column.null_count == len(column) else column
+
+
+def _one_array(column: Any) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, str | bytes | bytearray):
+        raise InvalidRecordError(
+            f"{name} must be an Arrow array or a sequence of records, got one "
+            f"{type(column).__name__}. Put it in a list."
+        )
+    try:
+        if isinstance(column, pa.Array | pa.ChunkedArray):
+            return _one_array(column.cast(kind) if column.type != kind else column)
+        return _one_array(pa.array(column, type=kind))
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        found = getattr(column, "type", type(column).__name__)
+        raise InvalidRecordError(
+            f"{name} must be convertible to {kind}, got {found}: {error}"
+        ) from error
+
+
+def _check_length(name: str, array: pa.Array, count: int | None) -> pa.Array:
+    if count is not None and len(array) != count:
+        raise InvalidRecordError(f"{name} has {len(array)} rows, but values has {count}.")
+    return array
+
+
+def _binary(name: str, column: Values, count: int | None = None) -> pa.Array:
+    return _check_length(name, _as_array(name, column, pa.binary()), count)
+
+
+def _headers(column: Values, count: int) -> pa.Array:
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        column = [list(row.items()) if isinstance(row, dict) else row for row in column]
+    array = _check_length("headers", _as_array("headers", column, HEADERS), count)
+    entries = array.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        raise InvalidRecordError("headers holds an entry without a key. Every header needs one.")
+    return array
+
+
+def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int:
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        array = _one_array(column)
+        if not pa.types.is_timestamp(array.type) and not pa.types.is_integer(array.type):
+            raise InvalidRecordError(
+                f"timestamps must be timestamp or integer microseconds, got {array.type}."
+            )
+    else:
+        array = pa.array([microseconds(item) for item in column], type=pa.int64())
+    _check_length("timestamps", array, count)
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
+    numbers = array.cast(pa.int64()).fill_null(now_us).to_numpy(zero_copy_only=False)
+    if not count:
+        return now_us
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < _MIN_TIMESTAMP or high > _MAX_TIMESTAMP:
+        raise InvalidRecordError(
+            f"timestamps reach from {low} to {high} microseconds since 1970, outside the years "
+            "1 to 9999. Were they given in another unit?"
+        )
+    return low if low == high else numbers
+
+
+def microseconds(item: object) -> int | None:
+    """A datetime (without zone: UTC) or integer as microseconds since 1970; None stays None."""
+    if item is None or (isinstance(item, int) and not isinstance(item, bool)):
+        return item
+    if isinstance(item, datetime.datetime):
+        aware = item if item.tzinfo else item.replace(tzinfo=datetime.UTC)
+        return (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+    raise InvalidRecordError(
+        f"timestamps must be datetimes or integer microseconds, got {type(item).__name__}."
+    )
+
+
+def _lengths(column: pa.Array) -> Int64s:
+    lengths = pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    result: Int64s = lengths.to_numpy(zero_copy_only=False)
+    return result
+
+
+def _sizes(key: pa.Array | None, value: pa.Array, headers: pa.Array | None) -> Int64s:
+    sizes = _lengths(value)
+    if key is not None:
+        sizes = sizes + _lengths(key)
+    if headers is not None:
+        entries = headers.flatten()
+        each = _lengths(entries.field("key")) + _lengths(entries.field("value"))
+        ends = np.concatenate(([0], np.cumsum(each)))
+        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+        edges = np.concatenate(([0], np.cumsum(per_row, dtype=np.int64)))
+        sizes = sizes + (ends[edges[1:]] - ends[edges[:-1]])
+    return sizes

@@ -1,0 +1,163 @@
+"""Settings of a store: one frozen, validated object, passed in; nothing is read at import."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import yaml
+
+from .errors import ConfigError
+
+Compression = Literal["none", "lz4", "zstd"]
+FsyncPolicy = Literal["batch", "interval", "none"]
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MAX_FRAME_BYTES = 1 << 30
+"""Upper bound of any frame: lengths are u32 and readers refuse more before allocating."""
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "compression": get_args(Compression),
+    "fsync": get_args(FsyncPolicy),
+}
+_OPTIONAL = ("retention_ms", "retention_bytes", "node_name")
+_LIMITS: dict[str, tuple[int, int]] = {
+    "segment_bytes": (4 * KIB, 1 << 40),
+    "segment_ms": (1, 1 << 53),
+    "frame_bytes": (1 * KIB, 256 * MIB),
+    "frame_records": (1, 1 << 20),
+    "max_record_bytes": (1, 512 * MIB),
+    "index_interval_bytes": (0, GIB),
+    "compression_level": (1, 22),
+    "fsync_interval_ms": (1, 3_600_000),
+    "checkpoint_interval_ms": (0, 86_400_000),
+    "lock_timeout_ms": (0, 86_400_000),
+    "retention_ms": (0, 1 << 53),
+    "retention_bytes": (0, 1 << 60),
+    "index_cache_segments": (1, 1 << 20),
+    "map_cache_segments": (1, 1 << 16),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """How a store writes, keeps and reads its logs. Units stand in the names.
+
+    Attributes:
+        segment_bytes: A segment is closed before it would grow past this size.
+        segment_ms: A segment is closed at the first append after this age.
+        frame_bytes: Most bytes of records in one frame; bounds the memory of a read.
+        frame_records: Most records in one frame.
+        max_record_bytes: Largest record (key, value and headers) that is accepted.
+        index_interval_bytes: Log bytes between two entries of the sparse index.
+        compression: Codec for new frames: none, lz4 or zstd.
+        compression_level: zstd level.
+        fsync: ``batch`` syncs every append before it returns; ``interval`` every
+            ``fsync_interval_ms``; ``none`` leaves it to the operating system.
+        fsync_interval_ms: Longest time a record waits for its sync under ``interval``.
+        checkpoint_interval_ms: Time between two writes of ``meta/checkpoint.json``.
+        lock_timeout_ms: How long to wait for another process before giving up.
+        retention_ms: ``retain`` removes segments whose newest record is older; none: keep.
+        retention_bytes: ``retain`` removes the oldest segments above this size; none: keep.
+        index_cache_segments: Parsed indexes kept in memory.
+        map_cache_segments: Memory maps of closed segments kept open.
+        allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not hold.
+        node_name: Recorded in ``meta/broker.id`` for people.
+    """
+
+    segment_bytes: int = 64 * MIB
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    frame_bytes: int = 1 * MIB
+    frame_records: int = 8192
+    max_record_bytes: int = 16 * MIB
+    index_interval_bytes: int = 4096
+    compression: Compression = "none"
+    compression_level: int = 3
+    fsync: FsyncPolicy = "batch"
+    fsync_interval_ms: int = 1000
+    checkpoint_interval_ms: int = 5000
+    lock_timeout_ms: int = 30_000
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    index_cache_segments: int = 256
+    map_cache_segments: int = 64
+    allow_unsafe_fs: bool = False
+    node_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_value(field.name, getattr(self, field.name))
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> StoreConfig:
+        """Build a configuration from plain keys, refusing unknown ones with a suggestion."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in settings:
+            if key not in known:
+                raise ConfigError(f"Unknown setting {key!r}.{_did_you_mean(str(key), known)}")
+        return cls(**settings)
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str] | None = None) -> StoreConfig:
+        """Build a configuration from YAML text, overridden by ``CURSUS_<KEY>`` variables.
+
+        Args:
+            text: A YAML mapping of settings; may be empty.
+            environment: Defaults to the process's environment.
+        """
+        try:
+            settings = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"The configuration is not valid YAML: {error}") from error
+        if settings is None:
+            settings = {}
+        if not isinstance(settings, dict):
+            raise ConfigError(
+                f"The configuration must be a mapping, found {type(settings).__name__}."
+            )
+        settings.update(
+            _environment_settings(cls, os.environ if environment is None else environment)
+        )
+        return cls.from_mapping(settings)
+
+    def override(self, settings: Mapping[str, Any]) -> StoreConfig:
+        """A copy with some settings replaced, as a topic's own settings replace the store's."""
+        return dataclasses.replace(self, **settings)
+
+
+def _environment_settings(cls: type[StoreConfig], environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        text = environment.get(f"CURSUS_{field.name.upper()}")
+        if text is not None:
+            found[field.name] = text if field.name == "node_name" else yaml.safe_load(text)
+    return found
+
+
+def _did_you_mean(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return (
+        f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(known))}."
+    )
+
+
+def _check_value(name: str, value: object) -> None:
+    if value is None and name in _OPTIONAL:
+        return
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            expected = ", ".join(_CHOICES[name])
+            raise ConfigError(f"Setting {name!r} must be one of {expected}, got {value!r}.")
+    elif name in _LIMITS:
+        low, high = _LIMITS[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ConfigError(f"Setting {name!r} must be an integer {low}..{high}, got {value!r}.")
+    elif name == "allow_unsafe_fs":
+        if not isinstance(value, bool):
+            raise ConfigError(f"Setting {name!r} must be true or false, got {value!r}.")
+    elif not isinstance(value, str):
+        raise ConfigError(f"Setting {name!r} must be text, got {value!r}.")

@@ -1,0 +1,172 @@
+"""Multi-step file operations that survive a crash between any two of their steps.
+
+Order is everything here: data is synced before the name that leads to it, and a name is synced
+in its directory before anybody is told about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from .errors import LockTimeoutError, TopicNotFoundError
+from .vfs import Buffer, Vfs
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.0002, 0.02
+
+
+def write_all(vfs: Vfs, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every byte of ``buffers`` at ``position``; return the position after them."""
+    pending = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if len(view)]
+    while pending:
+        try:
+            written = vfs.pwritev(fd, pending, position)
+        except InterruptedError:
+            continue
+        if written <= 0:
+            raise OSError(5, "the system wrote nothing of a non-empty buffer")
+        position += written
+        done = 0
+        while done < len(pending) and written >= len(pending[done]):
+            written -= len(pending[done])
+            done += 1
+        pending = pending[done:]
+        if written:
+            pending[0] = pending[0][written:]
+    return position
+
+
+def read_file(vfs: Vfs, path: str, limit: int) -> bytes | None:
+    """The first ``limit`` bytes of a file, or None when there is none."""
+    try:
+        fd = vfs.open(path, "read")
+    except FileNotFoundError:
+        return None
+    try:
+        return vfs.pread(fd, limit, 0)
+    finally:
+        vfs.close(fd)
+
+
+def create_file(vfs: Vfs, path: str, data: bytes) -> None:
+    """Create a file with its contents synced; its name is durable once the directory is."""
+    fd = vfs.open(path, "create")
+    try:
+        write_all(vfs, fd, [data], 0)
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+
+
+def ensure_lock_file(vfs: Vfs, path: str) -> None:
+    """Create an empty lock file, with its directory, unless it is there."""
+    if vfs.stat(path) is not None:
+        return
+    make_directories(vfs, parent(path))
+    with suppress(FileExistsError):
+        create_file(vfs, path, b"")
+    vfs.fsync_dir(parent(path))
+
+
+def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put ``data`` in the place of a file in one step. The caller holds the lock over ``path``.
+
+    Without ``sync`` a power cut may leave the old contents, none or torn ones: only for files
+    that are checked when read and can be worked out again.
+    """
+    temporary = path + ".tmp"
+    with suppress(FileNotFoundError):
+        vfs.unlink(temporary)
+    if sync:
+        create_file(vfs, temporary, data)
+    else:
+        fd = vfs.open(temporary, "create")
+        try:
+            write_all(vfs, fd, [data], 0)
+        finally:
+            vfs.close(fd)
+    vfs.rename(temporary, path)
+    if sync:
+        vfs.fsync_dir(parent(path))
+
+
+def make_directories(vfs: Vfs, path: str) -> None:
+    """Create ``path`` and its missing parents, each durable in the one above."""
+    if path in ("", "."):
+        return
+    make_directories(vfs, parent(path))
+    with suppress(FileExistsError):
+        vfs.mkdir(path)
+        vfs.fsync_dir(parent(path))
+
+
+def remove_tree(vfs: Vfs, path: str) -> None:
+    """Delete a directory and all below it, without following links. Missing is fine."""
+    found = vfs.stat(path)
+    if found is None:
+        return
+    if found.kind != "directory":
+        vfs.unlink(path)
+        return
+    for name in vfs.listdir(path):
+        remove_tree(vfs, f"{path}/{name}")
+    vfs.rmdir(path)
+
+
+def parent(path: str) -> str:
+    """Directory of a path; the root is the empty string."""
+    return path.rpartition("/")[0]
+
+
+@contextmanager
+def locked(vfs: Vfs, path: str, timeout_ms: int) -> Iterator[int]:
+    """Hold the exclusive lock of the file ``path`` and yield its descriptor.
+
+    Lock files are never deleted while their directory lives: deleting one would let two holders
+    lock two files of the same name. A file that was moved away while we waited is noticed by its
+    identity, and the wait starts again on the new one.
+
+    Raises:
+        LockTimeoutError: another process kept the lock for ``timeout_ms``.
+    """
+    deadline = vfs.monotonic() + timeout_ms / 1000
+    while True:
+        try:
+            fd = vfs.open(path, "write")
+        except FileNotFoundError as error:
+            raise TopicNotFoundError(
+                f"lock file {path} does not exist: its topic was deleted, or never created.",
+                path=path,
+            ) from error
+        try:
+            _wait_for_lock(vfs, fd, path, deadline, timeout_ms)
+            now = vfs.stat(path)
+            if now is None or now.identity != vfs.fstat(fd).identity:
+                continue
+            try:
+                yield fd
+            finally:
+                vfs.unlock(fd)
+            return
+        finally:
+            vfs.close(fd)
+
+
+def _wait_for_lock(vfs: Vfs, fd: int, path: str, deadline: float, timeout_ms: int) -> None:
+    wait = _FIRST_WAIT_S
+    while not vfs.try_lock(fd):
+        if vfs.monotonic() >= deadline:
+            raise LockTimeoutError(
+                f"{path} is held by another writer{_holder(vfs, fd)} for more than "
+                f"{timeout_ms} ms. Wait for it to finish, end it, or raise lock_timeout_ms.",
+                path=path,
+            )
+        vfs.sleep(wait)
+        wait = min(wait * 2, _LONGEST_WAIT_S)
+
+
+def _holder(vfs: Vfs, fd: int) -> str:
+    """The holder's process id: every lock file starts with it as 8 bytes."""
+    first = vfs.pread(fd, 8, 0)
+    pid = int.from_bytes(first, "big") if len(first) == 8 else 0
+    return f" (process {pid})" if 0 < pid < 1 << 22 else ""

@@ -1,0 +1,193 @@
+"""Every error the engine raises on purpose: one root, typed leaves, each with a stable ``code``.
+
+Messages name the thing, the value found, what was expected and what to do. The attributes carry
+the same facts for programs: ``path`` is relative to the store's root.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Root of all storage errors."""
+
+    code = "STORAGE"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        path: str | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.path = path
+        self.position = position
+        self.offset = offset
+
+
+class ConfigError(StorageError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+    code = "CONFIG_INVALID"
+
+
+class InvalidNameError(StorageError):
+    """A topic or group name is not in the whitelist, or clashes with an existing one."""
+
+    code = "NAME_INVALID"
+
+
+class LayoutNotFoundError(StorageError):
+    """The directory is not a log directory of any known layout."""
+
+    code = "LAYOUT_NOT_FOUND"
+
+
+class LayoutMismatchError(StorageError):
+    """The directory holds another layout than the one asked for, or a mixture."""
+
+    code = "LAYOUT_MISMATCH"
+
+
+class TopicNotFoundError(StorageError):
+    """The topic does not exist, or was deleted meanwhile."""
+
+    code = "TOPIC_NOT_FOUND"
+
+
+class TopicExistsError(StorageError):
+    """A topic of this name exists already."""
+
+    code = "TOPIC_EXISTS"
+
+
+class PartitionNotFoundError(StorageError):
+    """The topic has no partition of this number."""
+
+    code = "PARTITION_NOT_FOUND"
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset lies outside what the partition holds; ``start`` and ``end`` give the bounds."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(
+        self, message: str, *, topic: str, partition: int, offset: int, start: int, end: int
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition, offset=offset)
+        self.start = start
+        self.end = end
+
+
+class DataLossError(StorageError):
+    """Records that were there when a read was planned have been removed since."""
+
+    code = "DATA_LOSS"
+
+
+class DamagedLogError(StorageError):
+    """Bytes that were once durable no longer check; nothing is deleted, nothing is served."""
+
+    code = "LOG_DAMAGED"
+
+
+class BrokenFrameError(StorageError):
+    """Bytes are not a whole, sound frame; who reads them decides between torn tail and damage."""
+
+    code = "FRAME_BROKEN"
+
+
+class DamagedMetadataError(StorageError):
+    """A metadata file is unreadable, fails its checksum or breaks its schema."""
+
+    code = "METADATA_DAMAGED"
+
+
+class IdentityError(StorageError):
+    """The store's identity is missing or belongs to another store."""
+
+    code = "IDENTITY_MISMATCH"
+
+
+class InvalidRecordError(StorageError):
+    """Records given to an append have the wrong type, shape or values."""
+
+    code = "RECORD_INVALID"
+
+
+class RecordTooLargeError(StorageError):
+    """A record is larger than ``max_record_bytes``."""
+
+    code = "RECORD_TOO_LARGE"
+
+
+class UnsupportedColumnError(StorageError):
+    """The layout has no place for a column that carries values."""
+
+    code = "COLUMN_UNSUPPORTED"
+
+
+class SegmentStateError(StorageError):
+    """A segment is asked for what its state forbids, such as appending to a sealed one."""
+
+    code = "SEGMENT_STATE"
+
+
+class LockTimeoutError(StorageError):
+    """Another process kept a lock for longer than ``lock_timeout_ms``."""
+
+    code = "LOCK_TIMEOUT"
+
+
+class WriteFailedError(StorageError):
+    """The operating system refused a write or a sync; what was acknowledged before is safe."""
+
+    code = "WRITE_FAILED"
+
+
+class DiskFullError(WriteFailedError):
+    """No space or quota is left; nothing of the failed call is visible."""
+
+    code = "DISK_FULL"
+
+
+class ReadFailedError(StorageError):
+    """The operating system failed a read; this is never taken for the end of the log."""
+
+    code = "READ_FAILED"
+
+
+class RecoveryNeededError(StorageError):
+    """The visible end is unknown until a writer or ``repair`` recovers the topic."""
+
+    code = "RECOVERY_NEEDED"
+
+
+class UnsafeFileError(StorageError):
+    """A symbolic link, device or other non-regular file stands where a log file should."""
+
+    code = "UNSAFE_FILE"
+
+
+class UnsafeFilesystemError(StorageError):
+    """Locks cannot be trusted on the file system that holds the store."""
+
+    code = "UNSAFE_FILESYSTEM"
+
+
+class NotWritableError(StorageError):
+    """The store cannot be written by this user."""
+
+    code = "NOT_WRITABLE"
+
+
+class StoreClosedError(StorageError):
+    """The store or handler was closed."""
+
+    code = "STORE_CLOSED"

@@ -1,0 +1,48 @@
+"""What a failed system call means for a writer, in words a person can act on."""
+
+from __future__ import annotations
+
+import errno
+
+from .errors import DiskFullError, RecoveryNeededError, WriteFailedError
+
+# After these nothing is unknown: the call simply did not happen, and a later one may succeed.
+_HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def is_harmless(error: OSError) -> bool:
+    """Whether a writer may go on after this error (a failed sync never is)."""
+    return error.errno in _HARMLESS
+
+
+def write_failure(topic: str, partition: int, error: OSError) -> WriteFailedError:
+    """The typed error for a write that the system refused."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    kind = DiskFullError if full else WriteFailedError
+    advice = "Free some space and try again." if full else "Check the disk and the permissions."
+    return kind(
+        f"{topic}-{partition}: writing failed: {error}. Nothing of this call is visible. {advice}",
+        topic=topic,
+        partition=partition,
+        path=error.filename,
+    )
+
+
+def closed_for_writing(topic: str, partition: int, cause: OSError) -> WriteFailedError:
+    """The typed error for appends after a failure that left unknown bytes behind."""
+    return WriteFailedError(
+        f"{topic}-{partition} takes no appends since a write failed: {cause}. "
+        "Check the disk, then open the store again: it recovers by itself.",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def watermark_lost(topic: str) -> RecoveryNeededError:
+    """The typed error for a visible end that nobody can tell."""
+    return RecoveryNeededError(
+        f"the watermark of topic {topic!r} is missing or damaged, so its visible end is unknown. "
+        "The next append recovers it, or run repair.",
+        topic=topic,
+        path=f"topics/{topic}/watermark",
+    )

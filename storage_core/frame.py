@@ -1,0 +1,257 @@
+"""The native frame: many records under one checksum. Pure bytes and values, no files.
+
+All integers are big-endian; a frame starts and ends on a multiple of 8 bytes.
+
+====== ==== =================================================================
+offset size field
+====== ==== =================================================================
+0      4    magic ``CRSF``
+4      1    format version, 1
+5      1    columns: 1 key, 2 value, 4 headers, 8 timestamp, 16 sparse offsets
+6      1    compression of the body: 0 none, 1 lz4, 2 zstd
+7      1    timestamp type: 0 supplied by the writer, 1 stamped on append
+8      4    frame length, header and trailer included
+12     4    number of records
+16     8    first offset, relative to the segment's base
+24     8    durable_upto, relative too: the end known durable when this was written
+32     8    smallest timestamp, microseconds since 1970
+40     8    largest timestamp
+48     4    body length as stored
+52     4    body length uncompressed
+56     4    span: offsets covered (more than the number of records where there are holes)
+60     4    CRC32C of bytes 0 to 59
+64     n    body: one Arrow IPC record batch message, padded with zeros to 8 bytes
+64+n   4    CRC32C of the padded body
+68+n   4    frame length again
+====== ==== =================================================================
+
+The body holds only columns that have values; the schema follows from the column bits. The
+timestamp column is left out when all records share one. ``docs/format.md`` has an example in hex.
+
+Not guaranteed: a checksum finds damage, it does not make a body safe to read. Every claimed size
+is checked before anything is allocated, and every decoded batch is validated in full.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+
+from .columns import HEADERS, TIMESTAMP, Columns
+from .config import MAX_FRAME_BYTES
+from .errors import BrokenFrameError
+
+MAGIC, VERSION = b"CRSF", 1
+HEADER_BYTES, TRAILER_BYTES = 64, 8
+KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
+CODECS = ("none", "lz4", "zstd")
+
+_HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
+_TRAILER = struct.Struct(">II")
+_CRC = struct.Struct(">I")
+_ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
+
+
+class FrameHeader(NamedTuple):
+    """The fields of a header that passed its checksum and its bounds."""
+
+    columns: int
+    codec: int
+    timestamp_type: int
+    length: int
+    records: int
+    relative_offset: int
+    durable_upto: int
+    min_timestamp: int
+    max_timestamp: int
+    body_length: int
+    raw_length: int
+    span: int
+
+
+class EncodedFrame(NamedTuple):
+    """A frame as buffers for one vectored write; ``buffers[0]`` is the header."""
+
+    buffers: list[bytes | memoryview]
+    header: FrameHeader
+
+
+def encode_frame(
+    columns: Columns, *, relative_offset: int, durable_upto: int, compression: str, level: int
+) -> EncodedFrame:
+    """Encode all of ``columns`` (at least one record) as one frame."""
+    low, high = _timestamp_bounds(columns)
+    bits, arrays = _present(columns, constant=low == high)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)) if arrays else None
+    raw = batch.serialize() if batch is not None else pa.py_buffer(b"")
+    codec = CODECS.index(compression)
+    body = raw if codec == 0 else _codec(compression, level).compress(raw)
+    padding = bytes(-len(body) % 8)
+    header = FrameHeader(
+        columns=bits,
+        codec=codec,
+        timestamp_type=columns.timestamp_type,
+        length=HEADER_BYTES + len(body) + len(padding) + TRAILER_BYTES,
+        records=columns.count,
+        relative_offset=relative_offset,
+        durable_upto=durable_upto,
+        min_timestamp=low,
+        max_timestamp=high,
+        body_length=len(body),
+        raw_length=len(raw),
+        span=columns.count,
+    )
+    checksum = crc32c.crc32c(body)
+    if padding:
+        checksum = crc32c.crc32c(padding, checksum)
+    trailer = padding + _TRAILER.pack(checksum, header.length)
+    return EncodedFrame([pack_header(header), memoryview(body), trailer], header)
+
+
+def pack_header(header: FrameHeader) -> bytes:
+    """The 64 bytes of a header, checksum included."""
+    packed = _HEADER.pack(MAGIC, VERSION, *header, 0)[:-4]
+    return packed + _CRC.pack(crc32c.crc32c(packed))
+
+
+def unpack_header(data: pa.Buffer | bytes | memoryview) -> FrameHeader:
+    """Check and read a header from the first 64 bytes of ``data``.
+
+    Raises:
+        BrokenFrameError: too short, wrong magic or checksum, or fields that cannot be true.
+    """
+    if len(data) < HEADER_BYTES:
+        raise BrokenFrameError(f"only {len(data)} bytes of a 64-byte frame header")
+    magic, version, *fields, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
+    if crc32c.crc32c(memoryview(data)[: HEADER_BYTES - 4]) != checksum:
+        raise BrokenFrameError("the frame header fails its checksum")
+    if version != VERSION:
+        raise BrokenFrameError(f"frame version {version} is unknown (this release reads {VERSION})")
+    header = FrameHeader(*fields)
+    expected = HEADER_BYTES + header.body_length + (-header.body_length % 8) + TRAILER_BYTES
+    if (
+        header.length != expected
+        or header.length > MAX_FRAME_BYTES
+        or header.raw_length > MAX_FRAME_BYTES
+        or header.codec >= len(CODECS)
+        or header.columns >= 32
+        or header.span < max(header.records, 1)
+        or (header.codec == 0 and header.raw_length != header.body_length)
+    ):
+        raise BrokenFrameError("the frame header contradicts itself")
+    return header
+
+
+def check_frame(header: FrameHeader, rest: pa.Buffer | bytes | memoryview) -> None:
+    """Check body checksum and trailer; ``rest`` is the frame without its header.
+
+    Raises:
+        BrokenFrameError: the frame is cut short or its contents changed.
+    """
+    if len(rest) != header.length - HEADER_BYTES:
+        raise BrokenFrameError(f"the frame has {header.length} bytes, the file ends inside it")
+    checksum, length = _TRAILER.unpack_from(rest, len(rest) - TRAILER_BYTES)
+    if length != header.length:
+        raise BrokenFrameError("the frame's two lengths differ")
+    if crc32c.crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
+        raise BrokenFrameError("the frame body fails its checksum")
+
+
+def decode_body(header: FrameHeader, rest: pa.Buffer) -> pa.RecordBatch | None:
+    """The record batch of a frame that passed ``check_frame``; None when it has no columns.
+
+    Raises:
+        BrokenFrameError: the body is not the record batch its header describes.
+    """
+    schema = body_schema(header.columns)
+    if not len(schema):
+        return None
+    body = rest.slice(0, header.body_length)
+    try:
+        if header.codec:
+            body = pa.Codec(_ARROW_CODECS[CODECS[header.codec]]).decompress(
+                body, header.raw_length, asbytes=False
+            )
+        if _has_compressed_buffers(body):
+            raise BrokenFrameError("the frame body compresses its buffers, which we never write")
+        batch = pa.ipc.read_record_batch(body, schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, struct.error) as error:
+        raise BrokenFrameError(f"the frame body is not a sound record batch: {error}") from error
+    if batch.num_rows != header.records:
+        raise BrokenFrameError(f"the frame holds {batch.num_rows} records, not {header.records}")
+    return batch
+
+
+@cache
+def body_schema(bits: int) -> pa.Schema:
+    """Schema of a body by the column bits of its header."""
+    fields = [
+        (SPARSE, pa.field("offset_delta", pa.uint32())),
+        (TIMESTAMPS, pa.field("timestamp", TIMESTAMP)),
+        (KEY, pa.field("key", pa.binary())),
+        (VALUE, pa.field("value", pa.binary())),
+        (HEADERS_BIT, pa.field("headers", HEADERS)),
+    ]
+    return pa.schema([field for bit, field in fields if bits & bit])
+
+
+def _timestamp_bounds(columns: Columns) -> tuple[int, int]:
+    if isinstance(columns.timestamps, int):
+        return columns.timestamps, columns.timestamps
+    return int(columns.timestamps.min()), int(columns.timestamps.max())
+
+
+def _present(columns: Columns, *, constant: bool) -> tuple[int, list[pa.Array]]:
+    bits, arrays = 0, []
+    if not constant and not isinstance(columns.timestamps, int):
+        bits |= TIMESTAMPS
+        stamps = np.ascontiguousarray(columns.timestamps)
+        arrays.append(pa.Array.from_buffers(TIMESTAMP, len(stamps), [None, pa.py_buffer(stamps)]))
+    for bit, column in ((KEY, columns.key), (VALUE, columns.value), (HEADERS_BIT, columns.headers)):
+        if column is not None:
+            bits |= bit
+            arrays.append(column)
+    return bits, arrays
+
+
+@cache
+def _codec(compression: str, level: int) -> pa.Codec:
+    if compression == "zstd":
+        return pa.Codec("zstd", compression_level=level)
+    return pa.Codec(_ARROW_CODECS[compression])
+
+
+def _has_compressed_buffers(message: pa.Buffer) -> bool:
+    """Whether an IPC message asks Arrow to decompress buffers to sizes that it names itself.
+
+    Arrow allocates such a size before looking further, so a damaged or hostile length could ask
+    for all memory. The flag stands in slot 3 of the flatbuffer table ``RecordBatch``.
+    """
+    view = memoryview(message)
+    message_table = 8 + struct.unpack_from("<I", view, 8)[0]
+    header_slot = _table_slot(view, message_table, 2)
+    if header_slot == 0:
+        raise struct.error("the message has no header")
+    batch_table = header_slot + struct.unpack_from("<I", view, header_slot)[0]
+    return _table_slot(view, batch_table, 3) != 0
+
+
+def _table_slot(view: memoryview, table: int, slot: int) -> int:
+    """Position of a flatbuffer table's field, 0 when the table leaves it out."""
+    vtable = table - struct.unpack_from("<i", view, table)[0]
+    if vtable < 0:
+        raise struct.error("the message points before its start")
+    (size,) = struct.unpack_from("<H", view, vtable)
+    entry = 4 + 2 * slot
+    if entry + 2 > size:
+        return 0
+    (offset,) = struct.unpack_from("<H", view, vtable + entry)
+    return table + offset if offset else 0

@@ -1,0 +1,175 @@
+"""The native layout: checksummed frames, files named by base offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+
+from ..columns import Columns
+from ..config import StoreConfig
+from ..errors import BrokenFrameError
+from ..frame import (
+    HEADER_BYTES,
+    MAGIC,
+    SPARSE,
+    TRAILER_BYTES,
+    FrameHeader,
+    check_frame,
+    decode_body,
+    encode_frame,
+    unpack_header,
+)
+from ..records import Extent
+from ..source import Source
+from .base import Chunk, DecodedFrame, Place
+
+_SEARCH_BYTES = 1 << 20
+
+
+class NativeLayout:
+    """``topics/<topic>/<partition>/segments/<base:020>.log`` with frames of many records."""
+
+    name = "native"
+
+    def log_directory(self, topic: str, partition: int) -> str:
+        return f"topics/{topic}/{partition}/segments"
+
+    def encode(
+        self, columns: Columns, place: Place, *, room: int, config: StoreConfig
+    ) -> Chunk | None:
+        rows = _rows_for_one_frame(columns, config)
+        part = columns if rows == columns.count else columns.slice(0, rows)
+        frame = encode_frame(
+            part,
+            relative_offset=place.offset - place.segment_base,
+            durable_upto=max(0, place.durable_end - place.segment_base),
+            compression=config.compression,
+            level=config.compression_level,
+        )
+        if frame.header.length > room:
+            return None
+        return Chunk(frame.buffers, frame.header.length, rows, frame.header.max_timestamp)
+
+    def walk(
+        self, source: Source, *, base: int, position: int, offset: int, verify: bool
+    ) -> Iterator[Extent]:
+        while position < source.size:
+            header = _header_at(source, position, base, offset)
+            if verify:
+                _checked_rest(source, position, offset, header)
+            elif position + header.length > source.size:
+                raise _broken("the file ends inside the frame", position, offset)
+            yield Extent(position, header.length, offset, header.span, header.max_timestamp)
+            position += header.length
+            offset += header.span
+
+    def last_end(self, source: Source, *, base: int) -> int:
+        # The last length leads back to the last header: a hint, so a wrong one only costs a walk.
+        trailer = bytes(source.read(max(0, source.size - 4), 4))
+        length = int.from_bytes(trailer, "big")
+        if HEADER_BYTES + TRAILER_BYTES <= length <= source.size:
+            with suppress(BrokenFrameError):
+                header = unpack_header(source.read(source.size - length, HEADER_BYTES))
+                if header.length == length:
+                    return base + header.relative_offset + header.span
+        end = base
+        for extent in self.walk(source, base=base, position=0, offset=base, verify=False):
+            end = extent.end_offset
+        return end
+
+    def durable_claim(self, source: Source, *, base: int, position: int) -> int:
+        claim = 0
+        position += 8
+        while position < source.size:
+            window = bytes(source.read(position, _SEARCH_BYTES))
+            at = window.find(MAGIC)
+            while at >= 0:
+                if at % 8 == 0:
+                    claim = max(claim, base + _claim_at(source, position + at))
+                at = window.find(MAGIC, at + 1)
+            position += max(8, len(window) - len(window) % 8)
+        return claim
+
+    def read(
+        self, source: Source, *, base: int, position: int, offset: int, start: int, end: int
+    ) -> Iterator[DecodedFrame]:
+        while offset < end:
+            header = _header_at(source, position, base, offset)
+            if offset + header.span > start:
+                rest = _checked_rest(source, position, offset, header)
+                try:
+                    batch = decode_body(header, rest)
+                except BrokenFrameError as error:
+                    raise _broken(str(error), position, offset) from error
+                if header.records:
+                    yield _decoded(header, batch, offset)
+            position += header.length
+            offset += header.span
+
+
+def _claim_at(source: Source, position: int) -> int:
+    try:
+        header = unpack_header(source.read(position, HEADER_BYTES))
+        check_frame(header, source.read(position + HEADER_BYTES, header.length - HEADER_BYTES))
+    except BrokenFrameError:
+        return 0
+    return header.durable_upto
+
+
+def _rows_for_one_frame(columns: Columns, config: StoreConfig) -> int:
+    """As many leading rows as ``frame_records`` and ``frame_bytes`` allow, at least one."""
+    rows = min(columns.count, config.frame_records)
+    fits = int(np.searchsorted(np.cumsum(columns.sizes[:rows]), config.frame_bytes, side="right"))
+    return max(1, min(rows, fits))
+
+
+def _broken(reason: str, position: int, offset: int) -> BrokenFrameError:
+    return BrokenFrameError(reason, position=position, offset=offset)
+
+
+def _header_at(source: Source, position: int, base: int, offset: int) -> FrameHeader:
+    try:
+        header = unpack_header(source.read(position, HEADER_BYTES))
+    except BrokenFrameError as error:
+        raise _broken(str(error), position, offset) from error
+    if base + header.relative_offset != offset:
+        raise _broken(
+            f"expected offset {offset}, the frame holds {base + header.relative_offset}",
+            position,
+            offset,
+        )
+    return header
+
+
+def _checked_rest(source: Source, position: int, offset: int, header: FrameHeader) -> pa.Buffer:
+    rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
+    try:
+        check_frame(header, rest)
+    except BrokenFrameError as error:
+        raise _broken(str(error), position, offset) from error
+    return rest
+
+
+def _decoded(header: FrameHeader, batch: pa.RecordBatch | None, offset: int) -> DecodedFrame:
+    columns = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+    offsets = None
+    if header.columns & SPARSE:
+        deltas = columns["offset_delta"].to_numpy(zero_copy_only=False).astype(np.int64)
+        if np.any(np.diff(deltas) <= 0) or int(deltas[-1]) >= header.span:
+            raise BrokenFrameError("the frame's offsets do not rise inside its span", offset=offset)
+        offsets = pa.array(deltas + offset)
+    return DecodedFrame(
+        first_offset=offset,
+        span=header.span,
+        rows=header.records,
+        timestamp_type=header.timestamp_type,
+        constant_timestamp=header.min_timestamp,
+        offsets=offsets,
+        timestamp=columns.get("timestamp"),
+        key=columns.get("key"),
+        value=columns.get("value"),
+        headers=columns.get("headers"),
+    )

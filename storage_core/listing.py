@@ -1,0 +1,87 @@
+"""The segments of a partition by their file names, and a cache that notices when they change."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from dataclasses import dataclass
+
+from .naming import BROKEN, IDX, LOG, TIMEIDX, TOMB, parse_segment_file, segment_file
+from .vfs import Vfs
+
+# A directory's time moves in steps of some milliseconds: a listing made within one step of the last
+# change may miss a later change with the same time, so it is not kept.
+_TIME_STEP_NS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Names in a partition's segment directory; ``bases`` leaves out segments under a tomb."""
+
+    bases: tuple[int, ...]
+    tombs: tuple[int, ...]
+    indexes: frozenset[int]
+    time_indexes: frozenset[int]
+    strangers: tuple[str, ...]
+
+    def holding(self, offset: int) -> int:
+        """Index in ``bases`` of the segment that would hold ``offset``; -1 if it is before all."""
+        return bisect.bisect_right(self.bases, offset) - 1
+
+    def is_last(self, base: int) -> bool:
+        return not self.bases or self.bases[-1] == base
+
+
+EMPTY = Listing((), (), frozenset(), frozenset(), ())
+
+
+def list_segments(vfs: Vfs, directory: str) -> Listing:
+    """Read the directory. A missing one has no segments."""
+    try:
+        names = vfs.listdir(directory)
+    except FileNotFoundError:
+        return EMPTY
+    found: dict[str, set[int]] = {LOG: set(), IDX: set(), TIMEIDX: set(), TOMB: set()}
+    strangers = []
+    for name in names:
+        parsed = parse_segment_file(name)
+        if parsed is not None:
+            found[parsed[1]].add(parsed[0])
+        elif not name.endswith((BROKEN, ".tmp")):
+            strangers.append(name)
+    return Listing(
+        bases=tuple(sorted(found[LOG] - found[TOMB])),
+        tombs=tuple(sorted(found[TOMB])),
+        indexes=frozenset(found[IDX]),
+        time_indexes=frozenset(found[TIMEIDX]),
+        strangers=tuple(sorted(strangers)),
+    )
+
+
+class ListingCache:
+    """Remembers listings while the directory's time stands still. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs) -> None:
+        self._vfs = vfs
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, tuple[int, int], Listing]] = {}
+
+    def get(self, directory: str) -> Listing:
+        """The current listing: one stat when nothing changed."""
+        found = self._vfs.stat(directory)
+        if found is None:
+            return EMPTY
+        with self._lock:
+            known = self._known.get(directory)
+        if known is not None and known[:2] == (found.modified_ns, found.identity):
+            return known[2]
+        listing = list_segments(self._vfs, directory)
+        if self._vfs.now_us() * 1000 - found.modified_ns > _TIME_STEP_NS:
+            with self._lock:
+                self._known[directory] = (found.modified_ns, found.identity, listing)
+        return listing
+
+
+def log_path(directory: str, base: int) -> str:
+    """Path of a segment's log."""
+    return f"{directory}/{segment_file(base, LOG)}"

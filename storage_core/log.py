@@ -1,0 +1,197 @@
+"""Appending to one partition, from any thread and beside other processes.
+
+One append: take the lock, see whether somebody else wrote or crashed meanwhile, mark the state
+word dirty, write frames, sync, publish the new end, mark clean, release. A crash at any point
+leaves the word dirty or from another boot, and the next holder recovers before it writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from . import checkpoint as checkpoints
+from . import state as states
+from . import watermark as watermarks
+from .checkpoint import Checkpoint
+from .columns import Columns
+from .config import StoreConfig
+from .durable import locked, write_all
+from .faults import closed_for_writing, is_harmless, watermark_lost, write_failure
+from .layouts.base import Layout
+from .records import OffsetRange, RecoveryReport
+from .recovery import Recovery
+from .state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
+from .tail import Tail
+from .vfs import Vfs
+
+
+class PartitionLog:
+    """The writing side of one topic-partition. Safe for several threads and processes."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        topic: str,
+        partition: int,
+        topic_uuid: UUID,
+        config: StoreConfig,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._uuid = topic_uuid
+        self._lock_path = f"topics/{topic}/{partition}/lock"
+        self._lock = threading.Lock()
+        self._tail = Tail(vfs, layout, layout.log_directory(topic, partition), config)
+        self._state = states.NEVER_USED
+        self._last_sync = 0.0
+        self._poison: OSError | None = None
+        self.config = config
+        self.report: RecoveryReport | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """Next offset, as of the last time the lock was held."""
+        return self._tail.end
+
+    def append(self, columns: Columns) -> OffsetRange:
+        """Append records; under ``fsync=batch`` they are durable and visible on return.
+
+        Raises:
+            WriteFailedError: nothing of this call is visible. Unless the disk was just full, the
+                partition takes no more appends until the store is opened again.
+        """
+        with self.exclusive():
+            first = self._tail.end
+            self._tail.write(columns)
+            waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
+            if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
+                self.publish()
+            return OffsetRange(first, self._tail.end)
+
+    def flush(self) -> None:
+        """Make everything written so far durable and visible."""
+        if self.config.fsync == "interval" and self._tail.durable_end < self._tail.end:
+            with self.exclusive():
+                self.publish()
+
+    def roll(self) -> bool:
+        """Close the active segment; the next append opens a new one. False if it was empty."""
+        with self.exclusive():
+            rolled = self._tail.roll()
+            self.publish()
+            return rolled
+
+    @contextmanager
+    def exclusive(self, *, recover: bool = False, alone: bool = True) -> Iterator[None]:
+        """Hold the partition for writing, with a sound and known end.
+
+        Args:
+            recover: Recover in full even if the last holder left cleanly.
+            alone: Refuse to go on without a watermark. A caller that holds every partition of the
+                topic passes False and rebuilds it.
+        """
+        with self._lock:
+            if self._poison is not None:
+                raise closed_for_writing(self._topic, self._partition, self._poison)
+            try:
+                with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
+                    self._catch_up(fd, recover=recover, alone=alone)
+                    self._mark(fd, DIRTY)
+                    try:
+                        yield
+                        self._mark(fd, CLEAN)
+                    except BaseException as error:
+                        self._fail(fd, error)
+                        raise
+            except OSError as error:
+                raise write_failure(self._topic, self._partition, error) from error
+
+    def publish(self) -> None:
+        """Sync what was written and make it visible. Only inside ``exclusive``."""
+        self._tail.sync()
+        self._last_sync = self._vfs.monotonic()
+        ends = {self._partition: self._tail.end}
+        timeout_ms = self.config.lock_timeout_ms
+        if not watermarks.publish(self._vfs, self._topic, self._uuid.bytes, ends, timeout_ms):
+            raise watermark_lost(self._topic)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
+        state = self._state
+        if state.condition != CLEAN or state.durable_end < state.end_offset:
+            return None
+        return Checkpoint(
+            topic=self._topic,
+            partition=self._partition,
+            topic_uuid=str(self._uuid),
+            log_end_offset=state.end_offset,
+            active_segment_base_offset=state.active_base,
+            active_segment_size_bytes=state.active_size,
+            last_flushed_offset=state.durable_end,
+        )
+
+    def take_rolled(self) -> bool:
+        """Whether a segment was closed since the last call: time for a checkpoint."""
+        rolled, self._tail.rolled = self._tail.rolled, False
+        return rolled
+
+    def close(self) -> None:
+        """Let go of the files. What was acknowledged is durable already."""
+        with self._lock:
+            self._tail.forget()
+            self._state = states.NEVER_USED
+
+    def _catch_up(self, fd: int, *, recover: bool, alone: bool) -> None:
+        """Learn the partition's end: remembered, left by a clean holder, or recovered."""
+        state = states.unpack(self._vfs.pread(fd, states.SIZE, 0))
+        if not recover and state.condition == CLEAN and state.boot_id == self._vfs.boot_id():
+            if state != self._state:
+                self._tail.resume(state)
+                self._state = state
+            return
+        self._tail.forget()
+        self._recover(state, alone=alone)
+        self._state = state
+
+    def _recover(self, state: PartitionState, *, alone: bool) -> None:
+        watermark = watermarks.read(self._vfs, self._topic, self._uuid.bytes)
+        if watermark is None and alone:
+            raise watermark_lost(self._topic)
+        line = checkpoints.find(self._vfs, self._topic, self._partition, self._uuid)
+        published = 0 if watermark is None else watermark.end(self._partition)
+        flushed = 0 if line is None else line.last_flushed_offset
+        recovered = Recovery(
+            vfs=self._vfs,
+            layout=self._layout,
+            topic=self._topic,
+            partition=self._partition,
+            config=self.config,
+            durable_end=max(published, flushed),
+            checkpoint=line,
+            sync_failed=state.condition == SYNC_FAILED,
+        ).run()
+        self.report = recovered.report
+        self._tail.adopt(recovered, state)
+
+    def _mark(self, fd: int, condition: int) -> None:
+        self._state = self._tail.state(condition, self._state.generation + 1)
+        write_all(self._vfs, fd, [states.pack(self._state)], 0)
+
+    def _fail(self, fd: int, error: BaseException) -> None:
+        """Leave the word dirty, so that the next holder recovers; remember what must not go on."""
+        sync_failed = self._tail.forget()
+        if isinstance(error, OSError) and (sync_failed or not is_harmless(error)):
+            self._poison = error
+        if sync_failed:
+            # If the disk refuses this too, the word stays in the page cache, and a reboot, which
+            # drops it, drops the doubtful pages as well.
+            with suppress(OSError):
+                self._mark(fd, SYNC_FAILED)
+                self._vfs.fsync(fd)
+        self._state = states.NEVER_USED

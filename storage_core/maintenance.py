@@ -1,0 +1,84 @@
+"""Work on whole topics that needs every partition's lock, or that removes old segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from uuid import UUID
+
+from . import watermark
+from .layouts.base import Layout
+from .listing import list_segments, log_path
+from .log import PartitionLog
+from .records import RecoveryReport
+from .recovery import rebuild_indexes
+from .retention import drop_segments, segments_to_drop
+from .segment_reader import ReadCaches, SegmentReader, typed_read_errors
+from .vfs import Vfs
+
+
+@contextmanager
+def hold_all(logs: Mapping[int, PartitionLog], *, recover: bool) -> Iterator[None]:
+    """Hold every partition of a topic, in rising order: all who take several take them so."""
+    with ExitStack() as stack:
+        for partition in sorted(logs):
+            stack.enter_context(logs[partition].exclusive(recover=recover, alone=False))
+        yield
+
+
+def recover_topic(
+    vfs: Vfs, topic: str, topic_uuid: UUID, logs: Mapping[int, PartitionLog], timeout_ms: int
+) -> list[RecoveryReport]:
+    """Recover all partitions of a topic in full and write its watermark anew."""
+    with hold_all(logs, recover=True):
+        ends = {partition: log.end_offset for partition, log in logs.items()}
+        watermark.rebuild(vfs, topic, topic_uuid.bytes, ends, timeout_ms)
+    return [log.report for log in logs.values() if log.report is not None]
+
+
+def retain_partition(
+    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+) -> list[int]:
+    """Drop the segments that the topic's limits no longer cover; return their bases."""
+    config = log.config
+    if config.retention_ms is None and config.retention_bytes is None:
+        return []
+    directory = layout.log_directory(topic, partition)
+
+    def largest_timestamp(position: int) -> int:
+        base = bases[position]
+        with typed_read_errors(topic, partition, log_path(directory, base)):
+            segment = SegmentReader(vfs, layout, directory, base, config, caches, closed=True)
+            return segment.largest_timestamp_in_log()
+
+    with log.exclusive():
+        bases = list_segments(vfs, directory).bases
+        stats = [vfs.stat(log_path(directory, base)) for base in bases]
+        count = segments_to_drop(
+            [0 if stat is None else stat.size for stat in stats],
+            largest_timestamp,
+            now_us=vfs.now_us(),
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+        )
+        if count:
+            drop_segments(vfs, directory, bases[:count], bases[count])
+        return list(bases[:count])
+
+
+def repair_indexes(
+    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+) -> int:
+    """Write anew the indexes of closed segments that do not check; return how many."""
+    directory = layout.log_directory(topic, partition)
+    repaired = 0
+    with log.exclusive():
+        for base in list_segments(vfs, directory).bases[:-1]:
+            with typed_read_errors(topic, partition, log_path(directory, base)):
+                segment = SegmentReader(
+                    vfs, layout, directory, base, log.config, caches, closed=True
+                )
+                if not segment.index_is_sound():
+                    rebuild_indexes(vfs, layout, directory, base, log.config)
+                    repaired += 1
+    return repaired

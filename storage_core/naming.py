@@ -1,0 +1,57 @@
+"""Names of topics, groups and segment files; ``format`` and ``parse`` are inverses."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import InvalidNameError
+
+MAX_OFFSET = (1 << 63) - 1
+LOG, IDX, TIMEIDX, TOMB, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SEGMENT = re.compile(r"(\d{20})(\.log|\.idx|\.timeidx|\.tomb)")
+
+
+def is_name(name: object) -> bool:
+    """Whether a topic or group may have this name: safe as a file name on every file system."""
+    return isinstance(name, str) and bool(_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return ``name`` when ``is_name`` allows it, else raise."""
+    if not is_name(name):
+        raise InvalidNameError(
+            f"{kind} name {name!r} is not allowed. "
+            "Use 1 to 249 characters out of A-Z a-z 0-9 . _ - (but not '.' or '..').",
+        )
+    return name
+
+
+def check_no_case_clash(name: str, existing: list[str]) -> None:
+    """Refuse a topic that differs from an existing one only in case: some file systems merge them.
+
+    Raises:
+        InvalidNameError: such a topic exists.
+    """
+    for other in existing:
+        if other != name and other.lower() == name.lower():
+            raise InvalidNameError(
+                f"topic name {name!r} differs from the existing topic {other!r} only in case. "
+                "Choose a name that differs in more."
+            )
+
+
+def segment_file(base: int, suffix: str) -> str:
+    """``segment_file(7, ".log")`` is ``00000000000000000007.log``."""
+    if not 0 <= base <= MAX_OFFSET:
+        raise ValueError(f"segment base {base} is outside 0..2**63-1")
+    return f"{base:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> tuple[int, str] | None:
+    """Base offset and suffix of a segment's file name, or None for a stranger."""
+    match = _SEGMENT.fullmatch(name)
+    if match is None or int(match[1]) > MAX_OFFSET:
+        return None
+    return int(match[1]), match[2]

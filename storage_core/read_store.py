@@ -1,0 +1,208 @@
+"""The reading half of a store: everything that takes no lock and changes no file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from uuid import UUID
+
+import pyarrow as pa
+
+from . import checkpoint as checkpoints
+from . import groups as consumer_groups
+from . import watermark as watermarks
+from .batches import ALL_FIELDS, join_small, limit
+from .catalog import Catalog
+from .check import Checker
+from .columns import READ_SCHEMA, microseconds
+from .config import StoreConfig
+from .errors import InvalidRecordError, OffsetOutOfRangeError, PartitionNotFoundError
+from .faults import watermark_lost
+from .layouts import NativeLayout
+from .reader import PartitionReader
+from .records import OffsetRange, Problem, SegmentInfo
+from .segment_reader import ReadCaches
+from .topicfile import TopicFile
+from .vfs import Vfs
+
+READ_COLUMNS = tuple(READ_SCHEMA.names)
+
+
+class ReadStore:
+    """Topics of a directory, for reading. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._config = config
+        self._layout = NativeLayout()
+        self._catalog = Catalog(vfs, config)
+        self._caches = ReadCaches(vfs, config)
+        self._lock = threading.Lock()
+        self._readers: dict[tuple[UUID, int], PartitionReader] = {}
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self._vfs.root
+
+    @property
+    def layout(self) -> str:
+        """Name of the store's layout."""
+        return self._layout.name
+
+    @property
+    def config(self) -> StoreConfig:
+        """The store's settings; topics may override some of them."""
+        return self._config
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return self._catalog.names()
+
+    def topic(self, topic: str) -> TopicFile:
+        """Identity, partitions and settings of a topic."""
+        return self._catalog.get(topic)
+
+    def offsets(self, topic: str, partition: int) -> OffsetRange:
+        """First offset in the log and the visible end (the next offset to be published)."""
+        end = self._visible_end(topic, partition)
+        start = self._reader(topic, partition).start_offset()
+        return OffsetRange(min(start, end), end)
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        """The visible end of every partition at one instant: a consistent snapshot."""
+        found = self._catalog.get(topic)
+        mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
+        if mark is not None:
+            return tuple(mark.end(partition) for partition in range(found.partitions))
+        lines = checkpoints.read(self._vfs)
+        known = [lines.get((topic, partition)) for partition in range(found.partitions)]
+        if any(line is None or line.topic_uuid != str(found.uuid) for line in known):
+            raise watermark_lost(topic)
+        return tuple(line.log_end_offset for line in known if line is not None)
+
+    def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
+        """The segments below the visible end, from file names and sizes only."""
+        return self._reader(topic, partition).segments(self._visible_end(topic, partition))
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: int | None = None,
+        end: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        columns: tuple[str, ...] = READ_COLUMNS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read records in offset order, as Arrow batches.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            start: First offset; the log's start by default.
+            end: Offset to stop before; the visible end by default, and never past it.
+            max_records: Stop after so many.
+            max_bytes: Stop with the record that reaches so many bytes of keys and values.
+            columns: Any of offset, timestamp, key, value, headers, timestamp_type.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is not in the log.
+            DamagedLogError: while iterating, behind the last sound record.
+            DataLossError: while iterating, when retention overtakes the read.
+        """
+        _check_read_arguments(start, end, max_records, max_bytes, columns)
+        bounds = self.offsets(topic, partition)
+        first = bounds.start if start is None else start
+        if not bounds.start <= first <= bounds.end:
+            raise OffsetOutOfRangeError(
+                f"{topic}-{partition}: offset {first} is out of range. "
+                f"The log holds {bounds.start} to {bounds.end}; start there, or read later.",
+                topic=topic,
+                partition=partition,
+                offset=first,
+                start=bounds.start,
+                end=bounds.end,
+            )
+        stop = bounds.end if end is None else min(end, bounds.end)
+        batches = join_small(self._reader(topic, partition).read(first, stop, columns))
+        if max_records is None and max_bytes is None:
+            return batches
+        return limit(batches, max_records, max_bytes)
+
+    def offset_for_timestamp(
+        self, topic: str, partition: int, timestamp: int | datetime
+    ) -> int | None:
+        """First visible offset whose record is not older than ``timestamp``; None if there is none.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            timestamp: A datetime (without zone: UTC) or integer microseconds since 1970.
+        """
+        moment = microseconds(timestamp)
+        if moment is None:
+            raise InvalidRecordError("timestamp must be a datetime or integer microseconds.")
+        end = self._visible_end(topic, partition)
+        return self._reader(topic, partition).offset_for_timestamp(moment, end)
+
+    def groups(self) -> list[str]:
+        """Consumer groups that committed offsets here."""
+        return consumer_groups.names(self._vfs)
+
+    def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
+        """A group's next offsets by topic and partition; empty for an unknown group."""
+        return consumer_groups.read(self._vfs, group)
+
+    def check(self) -> list[Problem]:
+        """Read the whole store and report what is wrong with it. Changes nothing."""
+        return list(Checker(self._vfs, self._layout, self._config, self._catalog).run())
+
+    def _visible_end(self, topic: str, partition: int) -> int:
+        self._require_partition(topic, partition)
+        return self.visible_ends(topic)[partition]
+
+    def _require_partition(self, topic: str, partition: int) -> TopicFile:
+        found = self._catalog.get(topic)
+        if not isinstance(partition, int) or not 0 <= partition < found.partitions:
+            raise PartitionNotFoundError(
+                f"topic {topic!r} has no partition {partition!r}; "
+                f"it has 0 to {found.partitions - 1}.",
+                topic=topic,
+            )
+        return found
+
+    def _reader(self, topic: str, partition: int) -> PartitionReader:
+        found = self._require_partition(topic, partition)
+        with self._lock:
+            reader = self._readers.get((found.uuid, partition))
+            if reader is None:
+                reader = PartitionReader(
+                    self._vfs,
+                    self._layout,
+                    topic,
+                    partition,
+                    found.config(self._config),
+                    self._caches,
+                )
+                self._readers[found.uuid, partition] = reader
+            return reader
+
+
+def _check_read_arguments(
+    start: int | None,
+    end: int | None,
+    max_records: int | None,
+    max_bytes: int | None,
+    columns: tuple[str, ...],
+) -> None:
+    numbers = {"start": start, "end": end, "max_records": max_records, "max_bytes": max_bytes}
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
+    unknown = [name for name in columns if name not in ALL_FIELDS]
+    if unknown:
+        raise InvalidRecordError(
+            f"column {unknown[0]!r} does not exist. Columns: {', '.join(ALL_FIELDS)}."
+        )

@@ -1,0 +1,152 @@
+"""Reading one partition: no locks, nothing past the visible end, every frame checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from .batches import schema_for, to_batch
+from .config import StoreConfig
+from .errors import DataLossError
+from .index import NO_TIMESTAMP
+from .layouts.base import Layout
+from .listing import Listing, log_path
+from .records import SegmentInfo
+from .segment_reader import ReadCaches, SegmentReader, typed_read_errors
+from .vfs import Vfs
+
+
+class PartitionReader:
+    """Reads of one topic-partition. Safe for several threads."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        topic: str,
+        partition: int,
+        config: StoreConfig,
+        caches: ReadCaches,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._config = config
+        self._caches = caches
+        self._directory = layout.log_directory(topic, partition)
+        self._largest: dict[int, int] = {}
+
+    def listing(self) -> Listing:
+        """The partition's segments now."""
+        return self._caches.listings.get(self._directory)
+
+    def start_offset(self) -> int:
+        """First offset still in the log; 0 for an empty partition."""
+        bases = self.listing().bases
+        return bases[0] if bases else 0
+
+    def segments(self, end: int) -> list[SegmentInfo]:
+        """The segments that hold offsets below ``end``, from names and sizes only."""
+        bases = self.listing().bases
+        found = []
+        for base, next_base in zip(bases, [*bases[1:], end], strict=True):
+            path = log_path(self._directory, base)
+            stat = self._vfs.stat(path)
+            if stat is not None and base < end:
+                info = SegmentInfo(base, min(next_base, end), path, stat.size, base != bases[-1])
+                found.append(info)
+        return found
+
+    def read(self, start: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """Batches of the records ``start <= offset < end``; the caller has checked the bounds."""
+        schema = schema_for(names)
+        position = start
+        while position < end:
+            listing = self.listing()
+            base, stop = self._segment_of(position, end, listing)
+            try:
+                with self._opened(base, listing) as segment:
+                    for frame in segment.frames(position, stop):
+                        batch = to_batch(frame, schema, position, stop)
+                        if batch is not None:
+                            yield batch
+                            position = frame.first_offset + frame.span
+                position = stop
+            except FileNotFoundError:
+                self._require_change(position, listing)
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+        while True:
+            listing = self.listing()
+            try:
+                return self._search(listing, timestamp, end)
+            except FileNotFoundError:
+                self._require_change(self.start_offset(), listing)
+
+    def _search(self, listing: Listing, timestamp: int, end: int) -> int | None:
+        closed = [self._largest_timestamp(base, listing) for base in listing.bases[:-1]]
+        first = int(np.searchsorted(np.maximum.accumulate(closed or [NO_TIMESTAMP]), timestamp))
+        for base in listing.bases[min(first, len(closed)) :]:
+            if self._largest.get(base, timestamp) < timestamp:
+                continue
+            with self._opened(base, listing) as segment:
+                found = segment.first_at(timestamp, end)
+            if found is not None or base >= end:
+                return found
+        return None
+
+    def _largest_timestamp(self, base: int, listing: Listing) -> int:
+        if base not in self._largest:
+            with self._opened(base, listing) as segment:
+                self._largest[base] = segment.largest_timestamp()
+        return self._largest[base]
+
+    def _segment_of(self, offset: int, end: int, listing: Listing) -> tuple[int, int]:
+        """Base of the segment that holds ``offset``, and where it or the read ends."""
+        at = listing.holding(offset)
+        if at < 0:
+            raise self._lost(offset, listing)
+        last = at + 1 == len(listing.bases)
+        return listing.bases[at], end if last else min(end, listing.bases[at + 1])
+
+    @contextmanager
+    def _opened(self, base: int, listing: Listing) -> Iterator[SegmentReader]:
+        path = log_path(self._directory, base)
+        with typed_read_errors(self._topic, self._partition, path):
+            segment = SegmentReader(
+                self._vfs,
+                self._layout,
+                self._directory,
+                base,
+                self._config,
+                self._caches,
+                closed=not listing.is_last(base),
+            )
+            try:
+                yield segment
+            finally:
+                segment.close()
+
+    def _require_change(self, offset: int, listing: Listing) -> None:
+        """A listed file was not there: fine if retention took it meanwhile, else it is lost."""
+        now = self.listing()
+        if now == listing or now.holding(offset) < 0:
+            raise self._lost(offset, now)
+
+    def _lost(self, offset: int, listing: Listing) -> DataLossError:
+        start = listing.bases[0] if listing.bases else 0
+        name = f"{self._topic}-{self._partition}"
+        return DataLossError(
+            f"{name}: records {offset} to {start - 1} are no longer in the log "
+            f"(it now starts at {start}). Continue from {start}."
+            if start > offset
+            else f"{name}: the segment that holds offset {offset} is missing. Run check.",
+            topic=self._topic,
+            partition=self._partition,
+            offset=offset,
+        )

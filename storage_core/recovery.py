@@ -1,0 +1,275 @@
+"""Bringing a partition back to a sound end after a crash. Runs under the partition's lock.
+
+The steps, each safe to repeat:
+
+1. Finish interrupted deletions, and sync the directory and the last segment: what a killed process
+   left in the page cache must be durable before anything is concluded from it.
+2. If a sync failed before, copy the last segment to a new file: the kernel may have marked pages
+   clean that the disk never got, and only writing them anew settles it.
+3. Follow the last segment to its first unsound byte. Bytes past the *durable point* were never
+   acknowledged: they are saved beside the log as ``.broken`` and cut. Below it they are damage:
+   an error, and nothing is touched.
+4. Check that the closed segments join up, and restore missing indexes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .checkpoint import Checkpoint
+from .config import StoreConfig
+from .durable import read_file, replace_file, write_all
+from .errors import BrokenFrameError, DamagedLogError, SegmentStateError
+from .index import FOOTER_BYTES, is_sealed
+from .layouts.base import Layout
+from .listing import Listing, list_segments, log_path
+from .naming import BROKEN, IDX, TIMEIDX, segment_file
+from .records import Extent, RecoveryReport
+from .retention import finish_deletions
+from .segment import build_indexes, write_indexes
+from .source import MappedSource, WindowSource
+from .vfs import Vfs
+
+_COPY_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where appends go on. ``active`` is False when the last segment is closed or there is none."""
+
+    base: int
+    size: int
+    end_offset: int
+    active: bool
+    report: RecoveryReport
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Recovery of one partition; all fields are given by who holds its lock."""
+
+    vfs: Vfs
+    layout: Layout
+    topic: str
+    partition: int
+    config: StoreConfig
+    durable_end: int
+    checkpoint: Checkpoint | None
+    sync_failed: bool
+
+    @property
+    def directory(self) -> str:
+        return self.layout.log_directory(self.topic, self.partition)
+
+    def run(self) -> Recovered:
+        """Do all steps and return the sound end.
+
+        Raises:
+            DamagedLogError: durable records are damaged or missing; nothing was deleted.
+        """
+        self.vfs.fsync_dir(self.directory)
+        removed = finish_deletions(
+            self.vfs, self.directory, list_segments(self.vfs, self.directory)
+        )
+        self._remove_temporary_files()
+        listing = list_segments(self.vfs, self.directory)
+        if not listing.bases:
+            return self._recover_empty(removed)
+        base = listing.bases[-1]
+        self._check_chain(listing)
+        if self.sync_failed:
+            self._copy_to_new_file(base)
+        size, end, cut, saved = self._recover_tail(base)
+        sealed = self._is_sealed(base)
+        report = RecoveryReport(
+            topic=self.topic,
+            partition=self.partition,
+            end_offset=end,
+            cut_bytes=cut,
+            saved_as=saved,
+            rebuilt_indexes=self._restore_indexes(listing, sealed, cut),
+            removed_segments=removed,
+        )
+        return Recovered(base, size, end, not sealed or cut > 0, report)
+
+    def _recover_empty(self, removed: int) -> Recovered:
+        if self.durable_end > 0:
+            raise self._damage(
+                f"the log is empty, but {self.durable_end} records were durable. "
+                "Restore the segments from a copy",
+                self.directory,
+            )
+        report = RecoveryReport(self.topic, self.partition, 0, removed_segments=removed)
+        return Recovered(0, 0, 0, False, report)
+
+    def _remove_temporary_files(self) -> None:
+        for name in self.vfs.listdir(self.directory):
+            if name.endswith(".tmp"):
+                with suppress(FileNotFoundError):
+                    self.vfs.unlink(f"{self.directory}/{name}")
+
+    def _check_chain(self, listing: Listing) -> None:
+        """Every closed segment must end where the next begins: a missing one is damage."""
+        for base, next_base in pairwise(listing.bases):
+            path = log_path(self.directory, base)
+            try:
+                end = self.layout.last_end(MappedSource(self.vfs, path), base=base)
+            except BrokenFrameError as error:
+                raise self._damage(f"{error}; restore the file from a copy", path, error) from error
+            except SegmentStateError as error:
+                raise self._damage("it is empty; restore the file from a copy", path) from error
+            if end != next_base:
+                raise self._damage(
+                    f"it ends at offset {end}, but the next segment starts at {next_base}. "
+                    "Restore the missing segments from a copy",
+                    path,
+                )
+
+    def _recover_tail(self, base: int) -> tuple[int, int, int, str | None]:
+        """Size and end offset of the sound part, bytes cut behind it, and where they were saved."""
+        path = log_path(self.directory, base)
+        fd = self.vfs.open(path, "write")
+        try:
+            if self.config.fsync != "none":
+                self.vfs.fsync(fd)
+            source = WindowSource(self.vfs, fd, self.vfs.fstat(fd).size)
+            last, error = self._follow(source, base)
+            if error is not None:
+                self._require_torn(source, base, last, path, error)
+            size, end = last.end_position, last.end_offset
+            cut, saved = source.size - size, None
+            if cut:
+                saved = self._save_tail(fd, base, size, cut)
+                self.vfs.truncate(fd, size)
+                # Before the next append: else old bytes could surface behind new ones.
+                self.vfs.fsync(fd)
+            elif end < self.durable_end and self.config.fsync != "none":
+                raise self._damage(
+                    f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
+                    "Restore it from a copy",
+                    path,
+                )
+            return size, end, cut, saved
+        finally:
+            self.vfs.close(fd)
+
+    def _follow(self, source: WindowSource, base: int) -> tuple[Extent, BrokenFrameError | None]:
+        """The last sound extent (an empty one if none is), and what stopped the walk."""
+        last = self._trusted_start(source, base)
+        try:
+            walk = self.layout.walk(
+                source,
+                base=base,
+                position=last.end_position,
+                offset=last.end_offset,
+                verify=True,
+            )
+            for extent in walk:
+                last = extent
+        except BrokenFrameError as error:
+            return last, error
+        return last, None
+
+    def _trusted_start(self, source: WindowSource, base: int) -> Extent:
+        """Where verification may begin: behind what a checkpoint says was synced, if it joins."""
+        line = self.checkpoint
+        start = Extent(0, 0, base, 0, 0)
+        if (
+            line is None
+            or self.sync_failed
+            or self.config.fsync == "none"
+            or line.active_segment_base_offset != base
+            or not 0 < line.active_segment_size_bytes <= source.size
+        ):
+            return start
+        head = WindowSource(self.vfs, source.fd, line.active_segment_size_bytes)
+        try:
+            joins = self.layout.last_end(head, base=base) == line.log_end_offset
+        except BrokenFrameError:
+            return start
+        if not joins:
+            return start
+        return Extent(head.size, 0, line.log_end_offset, 0, 0)
+
+    def _require_torn(
+        self, source: WindowSource, base: int, last: Extent, path: str, error: BrokenFrameError
+    ) -> None:
+        """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
+        if self.config.fsync == "none":
+            return
+        claim = self.layout.durable_claim(source, base=base, position=last.end_position)
+        durable = max(self.durable_end, claim)
+        if last.end_offset < durable:
+            raise self._damage(
+                f"{error}; offsets {last.end_offset} to {durable - 1} were durable. "
+                "Nothing was changed: restore the file from a copy",
+                path,
+                error,
+            ) from error
+
+    def _save_tail(self, fd: int, base: int, position: int, size: int) -> str:
+        name = segment_file(base, f"-{position}{BROKEN}")
+        path = f"{self.directory}/{name}"
+        replace_file(self.vfs, path, self.vfs.pread(fd, size, position))
+        return path
+
+    def _copy_to_new_file(self, base: int) -> None:
+        path = log_path(self.directory, base)
+        source = self.vfs.open(path, "read")
+        try:
+            target = self.vfs.open(path + ".tmp", "create")
+            try:
+                position = 0
+                while data := self.vfs.pread(source, _COPY_BYTES, position):
+                    position = write_all(self.vfs, target, [data], position)
+                self.vfs.fsync(target)
+            finally:
+                self.vfs.close(target)
+        finally:
+            self.vfs.close(source)
+        self.vfs.rename(path + ".tmp", path)
+        self.vfs.fsync_dir(self.directory)
+
+    def _is_sealed(self, base: int) -> bool:
+        data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
+        return is_sealed("offset", data[-FOOTER_BYTES:])
+
+    def _restore_indexes(self, listing: Listing, last_sealed: bool, cut: int) -> int:
+        """Rebuild missing indexes of closed segments; drop the last one's if its log was cut."""
+        closed = listing.bases if last_sealed and not cut else listing.bases[:-1]
+        missing = [
+            base
+            for base in closed
+            if base not in listing.indexes or base not in listing.time_indexes
+        ]
+        for base in missing:
+            rebuild_indexes(self.vfs, self.layout, self.directory, base, self.config)
+        if cut:
+            for suffix in (IDX, TIMEIDX):
+                with suppress(FileNotFoundError):
+                    self.vfs.unlink(f"{self.directory}/{segment_file(listing.bases[-1], suffix)}")
+        return len(missing)
+
+    def _damage(
+        self, reason: str, path: str, error: BrokenFrameError | None = None
+    ) -> DamagedLogError:
+        place = "" if error is None else f" at byte {error.position}, offset {error.offset}"
+        return DamagedLogError(
+            f"{self.topic}-{self.partition}: {path} is damaged{place}: {reason}.",
+            topic=self.topic,
+            partition=self.partition,
+            path=path,
+            position=None if error is None else error.position,
+            offset=None if error is None else error.offset,
+        )
+
+
+def rebuild_indexes(
+    vfs: Vfs, layout: Layout, directory: str, base: int, config: StoreConfig
+) -> None:
+    """Write both indexes of a closed segment anew, from its headers."""
+    source = MappedSource(vfs, log_path(directory, base))
+    builder = build_indexes(layout, source, base, config.index_interval_bytes)
+    write_indexes(vfs, directory, base, builder, source.size)

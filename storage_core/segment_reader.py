@@ -1,0 +1,227 @@
+"""One segment opened for reading, and the caches that make opening it again cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from .batches import schema_for, to_batch
+from .cache import LruCache
+from .config import StoreConfig
+from .durable import read_file
+from .errors import BrokenFrameError, DamagedLogError, ReadFailedError
+from .index import FOOTER_BYTES, SparseIndex, TimeIndex, is_sealed, parse_open, parse_sealed
+from .layouts.base import DecodedFrame, Layout
+from .listing import ListingCache, log_path
+from .naming import IDX, TIMEIDX, segment_file
+from .records import Extent, OffsetPosition
+from .segment import build_indexes
+from .source import MappedSource, Source, WindowSource
+from .vfs import Vfs
+
+_MAX_INDEX_BYTES = 1 << 30
+Index = TypeVar("Index", SparseIndex, TimeIndex)
+# A path and the identity of the file it led to: a file that took the name is another key.
+_FileKey = tuple[str, tuple[int, int]]
+
+
+class ReadCaches:
+    """Maps and parsed indexes of closed segments, shared by all readers of a store."""
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self.listings = ListingCache(vfs)
+        self.maps: LruCache[_FileKey, MappedSource] = LruCache(config.map_cache_segments)
+        self.offsets: LruCache[_FileKey, SparseIndex] = LruCache(config.index_cache_segments)
+        self.times: LruCache[_FileKey, TimeIndex] = LruCache(config.index_cache_segments)
+
+
+class SegmentReader:
+    """A segment's bytes and indexes. Closed segments are mapped, the open one is read.
+
+    Not safe for several threads; each read opens its own.
+    """
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        directory: str,
+        base: int,
+        config: StoreConfig,
+        caches: ReadCaches,
+        *,
+        closed: bool,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._interval = config.index_interval_bytes
+        self._caches = caches
+        self.base = base
+        self.path = log_path(directory, base)
+        self._key: _FileKey | None = None
+        self._source: Source
+        if closed:
+            stat = vfs.stat(self.path)
+            if stat is None:
+                raise FileNotFoundError(self.path)
+            self._key = (self.path, stat.identity)
+            self._source = caches.maps.get(self._key, lambda: MappedSource(vfs, self.path))
+        else:
+            fd = vfs.open(self.path, "read")
+            self._source = WindowSource(vfs, fd, vfs.fstat(fd).size)
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def close(self) -> None:
+        """Let go of an open segment's file; maps stay in the cache."""
+        if isinstance(self._source, WindowSource):
+            self._source.close()
+
+    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``."""
+        at = self.locate(start)
+        return self._layout.read(
+            self._source,
+            base=self.base,
+            position=at.position,
+            offset=at.offset,
+            start=start,
+            end=end,
+        )
+
+    def locate(self, offset: int) -> OffsetPosition:
+        """Where to start in order to find ``offset``: at most one index interval before it."""
+        if self._key is not None:
+            return self.offset_index().floor(offset, self.base)
+        data = self._index_file(IDX)
+        if is_sealed("offset", data):
+            data = data[:-FOOTER_BYTES]
+        found = parse_open(data, self.size).floor(offset, self.base)
+        try:
+            next(self._walk(found), None)
+        except BrokenFrameError:
+            return OffsetPosition(self.base, 0)
+        return found
+
+    def first_at(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+        at = OffsetPosition(self.base, 0)
+        if self._key is not None:
+            at = self.locate(self.time_index().floor(timestamp, self.base))
+        for extent in self._walk(at):
+            if extent.offset >= end:
+                return None
+            if extent.max_timestamp >= timestamp:
+                found = self._first_in_frame(extent, timestamp)
+                return found if found < end else None
+        return None
+
+    def largest_timestamp(self) -> int:
+        """Upper bound of the segment's timestamps, from its time index."""
+        return self.time_index().largest
+
+    def largest_timestamp_in_log(self) -> int:
+        """The same from the log's own headers: what deletion must go by, as an index may lie."""
+        builder = build_indexes(self._layout, self._source, self.base, self._interval)
+        return builder.time_index().largest
+
+    def end_offset(self) -> int:
+        """Where a closed segment ends, from its last frame."""
+        return self._layout.last_end(self._source, base=self.base)
+
+    def verify(self) -> Iterator[Extent]:
+        """Walk the whole segment, checking every byte."""
+        at = OffsetPosition(self.base, 0)
+        return self._layout.walk(
+            self._source, base=self.base, position=at.position, offset=at.offset, verify=True
+        )
+
+    def offset_index(self) -> SparseIndex:
+        """Entries of a closed segment: from its file when sound, else from the log."""
+        return self._cached(self._caches.offsets, self._load_offsets)
+
+    def time_index(self) -> TimeIndex:
+        """Time entries of a closed segment: from its file when sound, else from the log."""
+        return self._cached(self._caches.times, self._load_times)
+
+    def index_is_sound(self) -> bool:
+        """Whether both index files of a closed segment can be used as they are."""
+        offsets = parse_sealed("offset", self._index_file(IDX), self.size)
+        times = parse_sealed("time", self._index_file(TIMEIDX), self.size)
+        return offsets is not None and times is not None
+
+    def _cached(self, cache: LruCache[_FileKey, Index], load: Callable[[], Index]) -> Index:
+        return load() if self._key is None else cache.get(self._key, load)
+
+    def _load_offsets(self) -> SparseIndex:
+        parsed = parse_sealed("offset", self._index_file(IDX), self.size)
+        if parsed is not None:
+            return SparseIndex(*parsed)
+        return build_indexes(self._layout, self._source, self.base, self._interval).offset_index()
+
+    def _load_times(self) -> TimeIndex:
+        parsed = parse_sealed("time", self._index_file(TIMEIDX), self.size)
+        if parsed is not None:
+            return TimeIndex(*parsed)
+        return build_indexes(self._layout, self._source, self.base, self._interval).time_index()
+
+    def _index_file(self, suffix: str) -> bytes:
+        path = f"{self._directory}/{segment_file(self.base, suffix)}"
+        return read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
+
+    def _walk(self, at: OffsetPosition) -> Iterator[Extent]:
+        return self._layout.walk(
+            self._source, base=self.base, position=at.position, offset=at.offset, verify=False
+        )
+
+    def _first_in_frame(self, extent: Extent, timestamp: int) -> int:
+        """First record of a frame that reaches ``timestamp``; its header says there is one."""
+        frames = self._layout.read(
+            self._source,
+            base=self.base,
+            position=extent.position,
+            offset=extent.offset,
+            start=extent.offset,
+            end=extent.end_offset,
+        )
+        schema = schema_for(("offset", "timestamp"))
+        batch = to_batch(next(frames), schema, extent.offset, extent.end_offset)
+        if batch is None:
+            return extent.end_offset
+        stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())
+
+
+@contextmanager
+def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
+    """Turn broken frames and failed reads into errors that name partition, file and place."""
+    try:
+        yield
+    except BrokenFrameError as error:
+        raise DamagedLogError(
+            f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
+            f"{error.offset}: {error}. Records before that offset are intact; restore the file "
+            "from a copy, or read from behind the damage.",
+            topic=topic,
+            partition=partition,
+            path=path,
+            position=error.position,
+            offset=error.offset,
+        ) from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ReadFailedError(
+            f"{topic}-{partition}: reading {path} failed: {error}. "
+            "This is not the end of the log; check the disk.",
+            topic=topic,
+            partition=partition,
+            path=path,
+        ) from error

@@ -1,0 +1,66 @@
+"""Where the bytes of a segment come from: a map of a sealed file, or reads of an open one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from .errors import SegmentStateError
+from .vfs import Vfs
+
+WINDOW_BYTES = 4 << 20
+
+
+class Source(Protocol):
+    """Random access to the first ``size`` bytes of a segment."""
+
+    size: int
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        """The bytes there, fewer at the end. The buffer outlives the source."""
+
+
+class MappedSource:
+    """A sealed segment: read-only memory map, no copy, safe for many threads."""
+
+    def __init__(self, vfs: Vfs, path: str) -> None:
+        fd = vfs.open(path, "read")
+        try:
+            self.size = vfs.fstat(fd).size
+            if self.size == 0:
+                raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
+            self._buffer = pa.py_buffer(vfs.map(fd))
+        finally:
+            vfs.close(fd)
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        return self._buffer.slice(position, size)
+
+
+class WindowSource:
+    """An open segment: positional reads through one window. Not safe for several threads.
+
+    Never a map: recovery may cut the file's tail, and touching a mapped page behind the new end
+    would kill the process.
+    """
+
+    def __init__(self, vfs: Vfs, fd: int, size: int, window: int = WINDOW_BYTES) -> None:
+        self._vfs = vfs
+        self.fd = fd
+        self._window_bytes = window
+        self._start = 0
+        self._window = pa.py_buffer(b"")
+        self.size = size
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        size = max(0, min(size, self.size - position))
+        if position < self._start or position + size > self._start + len(self._window):
+            wanted = min(max(size, self._window_bytes), self.size - position)
+            self._window = pa.py_buffer(self._vfs.pread(self.fd, wanted, position))
+            self._start = position
+        return self._window.slice(position - self._start, size)
+
+    def close(self) -> None:
+        """Close the file; buffers handed out stay valid."""
+        self._vfs.close(self.fd)

@@ -1,0 +1,142 @@
+"""The growing end of a partition: its active segment, next offset and durable point."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from .columns import Columns
+from .config import MIB, StoreConfig
+from .layouts.base import Layout, Place
+from .listing import log_path
+from .records import TIMESTAMP_APPENDED
+from .recovery import Recovered
+from .segment import ActiveSegment
+from .state import PartitionState
+from .vfs import Vfs
+
+_WRITEBACK_BYTES = MIB
+
+
+class Tail:
+    """Where records are written. Not thread-safe: the holder of the partition's lock uses it."""
+
+    def __init__(self, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._config = config
+        self._active: ActiveSegment | None = None
+        self._last_append_us = 0
+        self.end = 0
+        self.durable_end = 0
+        self.rolled = False
+
+    def adopt(self, recovered: Recovered, state: PartitionState) -> None:
+        """Go on from what recovery found."""
+        self.forget()
+        self.end = recovered.end_offset
+        self.durable_end = 0 if self._config.fsync == "none" else self.end
+        self._last_append_us = max(self._last_append_us, state.last_append_us)
+        if recovered.active:
+            self._resume(recovered.base, recovered.size, state.created_us)
+
+    def resume(self, state: PartitionState) -> None:
+        """Go on where another writer, or an earlier life of this one, left cleanly."""
+        self.forget()
+        self.end, self.durable_end = state.end_offset, state.durable_end
+        self._last_append_us = max(self._last_append_us, state.last_append_us)
+        if self._vfs.stat(log_path(self._directory, state.active_base)) is not None:
+            self._resume(state.active_base, state.active_size, state.created_us)
+
+    def _resume(self, base: int, size: int, created_us: int) -> None:
+        self._active = ActiveSegment.resume(
+            self._vfs,
+            self._layout,
+            self._directory,
+            self._config,
+            base=base,
+            size=size,
+            end_offset=self.end,
+            created_us=created_us or self._vfs.now_us(),
+        )
+
+    def state(self, condition: int, generation: int) -> PartitionState:
+        """What the lock file should say of this tail."""
+        active = self._active
+        return PartitionState(
+            pid=os.getpid(),
+            condition=condition,
+            boot_id=self._vfs.boot_id(),
+            generation=generation,
+            active_base=self.end if active is None else active.base,
+            active_size=0 if active is None else active.size,
+            end_offset=self.end,
+            durable_end=self.durable_end,
+            created_us=0 if active is None else active.created_us,
+            last_append_us=self._last_append_us,
+        )
+
+    def write(self, columns: Columns) -> None:
+        """Write records behind the end, rolling before a segment would pass its limit."""
+        columns = self._stamped(columns)
+        row = 0
+        while row < columns.count:
+            active = self._writable_segment()
+            place = Place(self.end, active.base, self.durable_end)
+            rest = columns if row == 0 else columns.slice(row, columns.count)
+            chunk = self._layout.encode(rest, place, room=active.room(), config=self._config)
+            if chunk is None:
+                self.roll()
+                continue
+            active.write(chunk)
+            self.end = active.end_offset
+            row += chunk.rows
+            if self._config.fsync == "batch":
+                active.begin_writeback(_WRITEBACK_BYTES)
+
+    def sync(self) -> None:
+        """Make everything written durable, unless the topic asked for no syncs."""
+        if self._config.fsync != "none" and self.durable_end < self.end:
+            if self._active is not None:
+                self._active.sync()
+            self.durable_end = self.end
+
+    def roll(self) -> bool:
+        """Seal the active segment; False if it is empty or there is none."""
+        if self._active is None or self._active.size == 0:
+            return False
+        sync = self._config.fsync != "none"
+        self._active.seal(sync=sync)
+        self._active = None
+        self.rolled = True
+        if sync:
+            self.durable_end = self.end
+        return True
+
+    def forget(self) -> bool:
+        """Close the files; return whether a sync had failed on them."""
+        if self._active is None:
+            return False
+        failed = self._active.sync_failed
+        self._active.close()
+        self._active = None
+        return failed
+
+    def _stamped(self, columns: Columns) -> Columns:
+        """Append time never goes back, whatever the clock does."""
+        if columns.timestamp_type != TIMESTAMP_APPENDED:
+            return columns
+        self._last_append_us = max(self._last_append_us, self._vfs.now_us())
+        return dataclasses.replace(columns, timestamps=self._last_append_us)
+
+    def _writable_segment(self) -> ActiveSegment:
+        if self._active is not None and self._active.size > 0:
+            age_us = self._vfs.now_us() - self._active.created_us
+            if age_us >= self._config.segment_ms * 1000:
+                self.roll()
+        if self._active is None:
+            self._active = ActiveSegment.create(
+                self._vfs, self._layout, self._directory, self._config, self.end
+            )
+        return self._active

@@ -1,0 +1,225 @@
+"""The real backend: POSIX files below one root, reached without ever following a link."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat as stat_module
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import UnsafeFileError
+from . import linux
+from .base import Buffer, FileKind, FileStat, OpenMode
+
+_PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that somebody planted must fail, not hang; files ignore it.
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_FLAGS: dict[OpenMode, int] = {
+    "read": os.O_RDONLY | _FILE,
+    "write": os.O_RDWR | _FILE,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE,
+}
+_BUFFERS_PER_CALL = 1024
+FILE_MODE, DIRECTORY_MODE, SEALED_MODE = 0o644, 0o755, 0o444
+
+
+class PosixVfs:
+    """Files below ``root``. Holds no state but the path: cheap, picklable, fork-safe."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.abspath(os.fspath(root))
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """Descend to the directory of ``path`` one real directory at a time.
+
+        Each step refuses links, so nothing planted in the tree can lead a write outside it.
+        """
+        *directories, name = path.split("/")
+        fd = os.open(self._root, os.O_DIRECTORY | _PATH_ONLY | os.O_CLOEXEC)
+        try:
+            for directory in directories:
+                below = self._open_directory(directory, fd, path)
+                os.close(fd)
+                fd = below
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _open_directory(self, name: str, parent: int, path: str, flags: int = _PATH_ONLY) -> int:
+        if name in ("", ".."):
+            raise UnsafeFileError(f"path {path!r} leaves the store", path=path)
+        try:
+            return os.open(name, flags | _DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise UnsafeFileError(
+                    f"{name!r} on the way to {path} is not a directory of its own "
+                    "(a link or a file). Remove it, or copy the real directory in its place.",
+                    path=path,
+                ) from error
+            raise
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        with self._parent(path) as (directory, name):
+            try:
+                fd = os.open(name, _FLAGS[mode], FILE_MODE, dir_fd=directory)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                    raise _not_regular(path) from error
+                raise
+        if not stat_module.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _not_regular(path)
+        return fd
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def fstat(self, fd: int) -> FileStat:
+        return _file_stat(os.fstat(fd))
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        data = os.pread(fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while data and (size := size - len(data)) > 0:
+            position += len(data)
+            data = os.pread(fd, size, position)
+            parts.append(data)
+        return b"".join(parts)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers[:_BUFFERS_PER_CALL], position)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def begin_writeback(self, fd: int, position: int, size: int) -> None:
+        linux.begin_writeback(fd, position, size)
+
+    def make_read_only(self, fd: int) -> None:
+        os.fchmod(fd, SEALED_MODE)
+
+    def map(self, fd: int) -> memoryview:
+        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+
+    def stat(self, path: str) -> FileStat | None:
+        try:
+            with self._parent(path) as (directory, name):
+                return _file_stat(os.stat(name, dir_fd=directory, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def listdir(self, path: str) -> list[str]:
+        with self._directory(path) as fd:
+            return os.listdir(fd)
+
+    def mkdir(self, path: str) -> None:
+        with self._parent(path) as (directory, name):
+            os.mkdir(name, DIRECTORY_MODE, dir_fd=directory)
+
+    def rmdir(self, path: str) -> None:
+        with self._parent(path) as (directory, name):
+            os.rmdir(name, dir_fd=directory)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._parent(source) as (from_dir, name), self._parent(target) as (to_dir, new_name):
+            os.rename(name, new_name, src_dir_fd=from_dir, dst_dir_fd=to_dir)
+
+    def link(self, source: str, target: str) -> None:
+        with self._parent(source) as (from_dir, name), self._parent(target) as (to_dir, new_name):
+            os.link(name, new_name, src_dir_fd=from_dir, dst_dir_fd=to_dir, follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        with self._parent(path) as (directory, name):
+            os.unlink(name, dir_fd=directory)
+
+    def fsync_dir(self, path: str) -> None:
+        with self._directory(path) as fd:
+            os.fsync(fd)
+
+    @contextmanager
+    def _directory(self, path: str) -> Iterator[int]:
+        if path in ("", "."):
+            fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        else:
+            with self._parent(path) as (parent, name):
+                fd = self._open_directory(name, parent, path, os.O_RDONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def try_lock(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, fd: int) -> None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def boot_id(self) -> bytes:
+        return linux.boot_id()
+
+    def filesystem(self) -> str:
+        return linux.filesystem(self._root)
+
+    def writable(self) -> bool:
+        return os.access(self._root, os.W_OK | os.X_OK)
+
+    def make_root(self) -> None:
+        """Create the root and its parents, each made durable in its parent."""
+        missing = []
+        path = self._root
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for directory in reversed(missing):
+            os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
+            fd = os.open(os.path.dirname(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def _not_regular(path: str) -> UnsafeFileError:
+    return UnsafeFileError(
+        f"{path} is not a regular file (a link, pipe, device or directory stands there). "
+        "Remove it; the store follows no links.",
+        path=path,
+    )
+
+
+def _file_stat(found: os.stat_result) -> FileStat:
+    kind: FileKind = "other"
+    if stat_module.S_ISREG(found.st_mode):
+        kind = "file"
+    elif stat_module.S_ISDIR(found.st_mode):
+        kind = "directory"
+    return FileStat(kind, found.st_size, found.st_mtime_ns, (found.st_dev, found.st_ino))

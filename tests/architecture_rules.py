@@ -1,0 +1,248 @@
+"""The rules of the architecture test: pure functions from source text to problems."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+Layers = Sequence[Sequence[str]]
+
+OWN_PACKAGES = ("storage_core", "cursus_spark", "pyspark_cursus")
+
+
+class Problem(NamedTuple):
+    """One broken rule, and the line it stands on."""
+
+    line: int
+    text: str
+
+
+class Module(NamedTuple):
+    """A module by its name inside its package: ``vfs.posix``, or ``""`` for the package itself."""
+
+    package: str
+    name: str
+    is_package: bool
+    source: str
+
+
+class _Import(NamedTuple):
+    line: int
+    module: str
+    names: tuple[str, ...]
+
+
+def upward_imports(module: Module, layers: Layers) -> list[Problem]:
+    """A module imports only from strictly lower layers; the package itself is above them all."""
+    height = {name: level for level, names in enumerate(layers) for name in names}
+    height[""] = len(layers)
+    if module.name not in height:
+        return []
+    problems = []
+    for line, target in _own_imports(module, height):
+        if target in height and height[target] >= height[module.name]:
+            problems.append(
+                Problem(line, f"imports {_shown(target)}, which is not in a lower layer of LAYERS")
+            )
+    return problems
+
+
+def unlisted_modules(names: Iterable[str], layers: Layers, where: str) -> list[Problem]:
+    """Every module of a package has a place in its layers."""
+    listed = {name for layer in layers for name in layer} | {""}
+    return [
+        Problem(1, f'module "{name}" is in no layer: add it to {where}, above all it imports')
+        for name in sorted(set(names) - listed)
+    ]
+
+
+def repeated_modules(layers: Layers) -> list[Problem]:
+    """No module stands in two layers."""
+    names = [name for layer in layers for name in layer]
+    return [
+        Problem(1, f'module "{name}" is listed more than once')
+        for name in sorted(set(names))
+        if names.count(name) > 1
+    ]
+
+
+def foreign_imports(
+    module: Module, *, banned: Sequence[str] = (), top_level_only: Mapping[str, Iterable[str]]
+) -> list[Problem]:
+    """Some packages are not imported at all, others only by their public top level.
+
+    Args:
+        module: the module to look at.
+        banned: packages it must not import.
+        top_level_only: packages it may import names from, each with its submodules.
+    """
+    problems = []
+    for imported in _imports(module):
+        root, _, rest = imported.module.partition(".")
+        if root in banned:
+            problems.append(Problem(imported.line, f"imports {root}"))
+        elif root in top_level_only:
+            submodules = set(top_level_only[root])
+            if rest or submodules.intersection(imported.names):
+                text = f"imports a submodule of {root}: only its public names are allowed"
+                problems.append(Problem(imported.line, text))
+    return problems
+
+
+def function_level_imports(source: str) -> list[Problem]:
+    """Our own packages are imported at the top of a file, where a cycle cannot hide."""
+    problems: dict[int, Problem] = {}
+    for function in _functions(ast.parse(source)):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import):
+                roots = [alias.name.partition(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                relative = OWN_PACKAGES[0] if node.level else ""
+                roots = [relative or (node.module or "").partition(".")[0]]
+            else:
+                continue
+            if any(root in OWN_PACKAGES for root in roots):
+                text = f"{function.name}() imports our own code: do it at the top"
+                problems[node.lineno] = Problem(node.lineno, text)
+    return list(problems.values())
+
+
+def init_logic(source: str) -> list[Problem]:
+    """An ``__init__.py`` holds a docstring, imports and a sorted ``__all__``, nothing else."""
+    problems = []
+    names: list[str] | None = None
+    reexports = False
+    for position, node in enumerate(ast.parse(source).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            reexports |= getattr(node, "module", None) != "__future__"
+        elif _is_all(node):
+            names = _literal_names(node)
+            if names is None:
+                problems.append(Problem(node.lineno, "__all__ is not a list of string literals"))
+            elif names != sorted(set(names)):
+                text = "__all__ is not sorted, or repeats a name"
+                problems.append(Problem(node.lineno, text))
+        elif not (position == 0 and _is_text(node)):
+            problems.append(Problem(node.lineno, "__init__.py holds logic: move it to a module"))
+    if reexports and names is None and not problems:
+        problems.append(Problem(1, "__init__.py imports names but has no __all__"))
+    return problems
+
+
+def long_file(source: str, limit: int) -> list[Problem]:
+    """A file has at most ``limit`` lines."""
+    count = len(source.splitlines())
+    return [Problem(count, f"{count} lines, at most {limit}: split it")] if count > limit else []
+
+
+def long_functions(source: str, limit: int) -> list[Problem]:
+    """A function has at most ``limit`` lines from ``def`` to its end, docstring not counted."""
+    problems = []
+    for function in _functions(ast.parse(source)):
+        count = _lines(function)
+        if _is_text(function.body[0]):
+            count -= _lines(function.body[0])
+        if count > limit:
+            text = f"{function.name}() has {count} lines, at most {limit}: split it"
+            problems.append(Problem(function.lineno, text))
+    return problems
+
+
+def stray_errors(source: str) -> list[Problem]:
+    """Public exception classes are defined in ``errors.py`` and nowhere else."""
+    problems = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            bases = [ast.unparse(base) for base in node.bases]
+            if any(base.endswith(("Error", "Exception", "Warning")) for base in bases):
+                problems.append(Problem(node.lineno, f"{node.name} belongs in errors.py"))
+    return problems
+
+
+def error_classes(classes: Iterable[type], root: type) -> list[Problem]:
+    """Error classes share one root, are named and documented as such, and have unique codes."""
+    problems = []
+    owner: dict[str, str] = {}
+    for cls in classes:
+        code = cls.__dict__.get("code")
+        wrong = []
+        if not issubclass(cls, root):
+            wrong.append(f"does not derive from {root.__name__}")
+        if not cls.__name__.endswith("Error"):
+            wrong.append('does not end in "Error"')
+        if not (cls.__dict__.get("__doc__") or "").strip():
+            wrong.append("has no docstring")
+        if not isinstance(code, str) or not code:
+            wrong.append("has no code of its own")
+        elif owner.setdefault(code, cls.__name__) != cls.__name__:
+            wrong.append(f"has the code {code!r} of {owner[code]}")
+        problems += [Problem(1, f"{cls.__name__} {text}") for text in wrong]
+    return problems
+
+
+def _own_imports(module: Module, known: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yields line and name of each module of the same package that is imported."""
+    modules = set(known)
+    for imported in _imports(module):
+        root, _, base = imported.module.partition(".")
+        if root != module.package:
+            continue
+        inside = {f"{base}.{name}".lstrip(".") for name in imported.names}
+        submodules = inside & modules
+        for name in sorted(submodules):
+            yield imported.line, name
+        if len(submodules) < len(imported.names) or not imported.names:
+            yield imported.line, base
+
+
+def _imports(module: Module) -> Iterator[_Import]:
+    """Yields every import of a module, at any depth, relative ones made absolute."""
+    home = [module.package, *filter(None, module.name.split("."))]
+    if not module.is_package:
+        home.pop()
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield _Import(node.lineno, alias.name, ())
+        elif isinstance(node, ast.ImportFrom):
+            parent = home[: len(home) - node.level + 1] if node.level else []
+            path = ".".join([*parent, *filter(None, [node.module])])
+            yield _Import(node.lineno, path, tuple(alias.name for alias in node.names))
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _is_all(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets] == ["__all__"]
+    return isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "__all__"
+
+
+def _literal_names(node: ast.stmt) -> list[str] | None:
+    value = getattr(node, "value", None)
+    if not isinstance(value, ast.List | ast.Tuple):
+        return None
+    names = [item.value for item in value.elts if isinstance(item, ast.Constant)]
+    texts = [name for name in names if isinstance(name, str)]
+    return texts if len(texts) == len(value.elts) else None
+
+
+def _shown(name: str) -> str:
+    return f'"{name}"' if name else "the package itself"
