@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -48,16 +49,23 @@ def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
         first = frame.first_offset + low
         return _from_numbers(np.arange(first, first + rows, dtype=np.int64), pa.int64())
     if name == "timestamp_type":
-        return _from_numbers(np.full(rows, frame.timestamp_type, dtype=np.int32), pa.int32())
-    column = getattr(frame, name)
+        return _repeated(frame.timestamp_type, rows, pa.int32())
+    column = frame.columns.get(name)
     if column is not None:
         return column if rows == len(column) else column.slice(low, rows)
     if name == "timestamp":
         if frame.timestamp_type == TIMESTAMP_ABSENT:
             return pa.nulls(rows, TIMESTAMP)
-        return _from_numbers(np.full(rows, frame.constant_timestamp, dtype=np.int64), TIMESTAMP)
+        return _repeated(frame.constant_timestamp, rows, TIMESTAMP)
     nulls = _NULLS[name]
     return nulls.slice(0, rows) if rows <= JOIN_ROWS else pa.nulls(rows, nulls.type)
+
+
+@lru_cache(maxsize=16)
+def _repeated(number: int, rows: int, kind: pa.DataType) -> pa.Array:
+    """One number in every row. Neighbouring frames of one append share it, so it is remembered."""
+    width = np.int32 if kind == pa.int32() else np.int64
+    return _from_numbers(np.full(rows, number, dtype=width), kind)
 
 
 def _from_numbers(

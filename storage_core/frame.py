@@ -203,6 +203,12 @@ def body_schema(bits: int) -> pa.Schema:
     return pa.schema([field for bit, field in fields if bits & bit])
 
 
+@cache
+def body_names(bits: int) -> tuple[str, ...]:
+    """Names of a body's columns by the column bits of its header."""
+    return tuple(body_schema(bits).names)
+
+
 def _timestamp_bounds(columns: Columns) -> tuple[int, int]:
     if isinstance(columns.timestamps, int):
         return columns.timestamps, columns.timestamps

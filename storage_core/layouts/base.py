@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -81,7 +81,7 @@ class Layout(Protocol):
 
 
 class DecodedFrame(NamedTuple):
-    """Records of one frame: columns that it left out are None.
+    """Records of one frame; ``columns`` leaves out those without values.
 
     ``offsets`` is None when the records are dense from ``first_offset``.
     """
@@ -92,7 +92,4 @@ class DecodedFrame(NamedTuple):
     timestamp_type: int
     constant_timestamp: int
     offsets: pa.Array | None
-    timestamp: pa.Array | None
-    key: pa.Array | None
-    value: pa.Array | None
-    headers: pa.Array | None
+    columns: Mapping[str, pa.Array]

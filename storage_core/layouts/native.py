@@ -17,6 +17,7 @@ from ..frame import (
     SPARSE,
     TRAILER_BYTES,
     FrameHeader,
+    body_names,
     check_frame,
     decode_body,
     encode_frame,
@@ -154,7 +155,11 @@ def _checked_rest(source: Source, position: int, offset: int, header: FrameHeade
 
 
 def _decoded(header: FrameHeader, batch: pa.RecordBatch | None, offset: int) -> DecodedFrame:
-    columns = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = {}
+    if batch is not None:
+        columns = {
+            name: batch.column(place) for place, name in enumerate(body_names(header.columns))
+        }
     offsets = None
     if header.columns & SPARSE:
         deltas = columns["offset_delta"].to_numpy(zero_copy_only=False).astype(np.int64)
@@ -162,14 +167,11 @@ def _decoded(header: FrameHeader, batch: pa.RecordBatch | None, offset: int) -> 
             raise BrokenFrameError("the frame's offsets do not rise inside its span", offset=offset)
         offsets = pa.array(deltas + offset)
     return DecodedFrame(
-        first_offset=offset,
-        span=header.span,
-        rows=header.records,
-        timestamp_type=header.timestamp_type,
-        constant_timestamp=header.min_timestamp,
-        offsets=offsets,
-        timestamp=columns.get("timestamp"),
-        key=columns.get("key"),
-        value=columns.get("value"),
-        headers=columns.get("headers"),
+        offset,
+        header.span,
+        header.records,
+        header.timestamp_type,
+        header.min_timestamp,
+        offsets,
+        columns,
     )
