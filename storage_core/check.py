@@ -12,11 +12,12 @@ from .checkpoint import PATH as CHECKPOINT_PATH
 from .config import StoreConfig
 from .durable import read_file
 from .errors import StorageError
+from .faults import typed_read_errors
 from .layouts.base import Layout
 from .listing import list_segments, log_path
 from .naming import TOMB, segment_file
 from .records import Problem
-from .segment_reader import ReadCaches, SegmentReader, typed_read_errors
+from .segment_reader import ReadCaches, SegmentReader
 from .topicfile import TopicFile
 from .vfs import Vfs
 

@@ -1,10 +1,19 @@
-"""What a failed system call means for a writer, in words a person can act on."""
+"""What a failed system call or a broken frame means, in words a person can act on."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from .errors import DiskFullError, RecoveryNeededError, WriteFailedError
+from .errors import (
+    BrokenFrameError,
+    DamagedLogError,
+    DiskFullError,
+    ReadFailedError,
+    RecoveryNeededError,
+    WriteFailedError,
+)
 
 # After these nothing is unknown: the call simply did not happen, and a later one may succeed.
 _HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -46,3 +55,31 @@ def watermark_lost(topic: str) -> RecoveryNeededError:
         topic=topic,
         path=f"topics/{topic}/watermark",
     )
+
+
+@contextmanager
+def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
+    """Turn broken frames and failed reads into errors that name partition, file and place."""
+    try:
+        yield
+    except BrokenFrameError as error:
+        raise DamagedLogError(
+            f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
+            f"{error.offset}: {error}. Records before that offset are intact; restore the file "
+            "from a copy, or read from behind the damage.",
+            topic=topic,
+            partition=partition,
+            path=path,
+            position=error.position,
+            offset=error.offset,
+        ) from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ReadFailedError(
+            f"{topic}-{partition}: reading {path} failed: {error}. "
+            "This is not the end of the log; check the disk.",
+            topic=topic,
+            partition=partition,
+            path=path,
+        ) from error

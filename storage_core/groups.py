@@ -16,29 +16,28 @@ from .identity import timestamp
 from .naming import MAX_OFFSET, check_name
 from .vfs import Vfs
 
-DIRECTORY = "meta/consumer-offsets"
-LOCK = f"{DIRECTORY}/lock"
+NATIVE_DIRECTORY = "meta/consumer-offsets"
 _FORMAT = 1
 Offsets = Mapping[str, Mapping[int, int]]
 
 
-def path_of(group: str) -> str:
+def path_of(directory: str, group: str) -> str:
     """Where a group's file stands."""
-    return f"{DIRECTORY}/{check_name('group', group)}.json"
+    return f"{directory}/{check_name('group', group)}.json"
 
 
-def names(vfs: Vfs) -> list[str]:
+def names(vfs: Vfs, directory: str) -> list[str]:
     """All groups that ever committed."""
     try:
-        files = vfs.listdir(DIRECTORY)
+        files = vfs.listdir(directory)
     except FileNotFoundError:
         return []
     return sorted(name.removesuffix(".json") for name in files if name.endswith(".json"))
 
 
-def read(vfs: Vfs, group: str) -> dict[str, dict[int, int]]:
+def read(vfs: Vfs, directory: str, group: str) -> dict[str, dict[int, int]]:
     """Committed offsets by topic and partition; empty for an unknown group."""
-    path = path_of(group)
+    path = path_of(directory, group)
     fields = metafile.read(vfs, path)
     if fields is None:
         return {}
@@ -46,10 +45,15 @@ def read(vfs: Vfs, group: str) -> dict[str, dict[int, int]]:
 
 
 def commit(
-    vfs: Vfs, group: str, offsets: Offsets, topic_uuids: Mapping[str, str], timeout_ms: int
+    vfs: Vfs,
+    directory: str,
+    group: str,
+    offsets: Offsets,
+    topic_uuids: Mapping[str, str],
+    timeout_ms: int,
 ) -> None:
     """Merge offsets into a group's file, durably. Positions of a recreated topic start anew."""
-    path = path_of(group)
+    path = path_of(directory, group)
     for topic, ends in offsets.items():
         for partition, offset in ends.items():
             if not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET:
@@ -57,8 +61,9 @@ def commit(
                     f"group {group!r}: offset of {topic}-{partition} must be 0..2**63-1, "
                     f"got {offset!r}."
                 )
-    ensure_lock_file(vfs, LOCK)
-    with locked(vfs, LOCK, timeout_ms):
+    lock = f"{directory}/lock"
+    ensure_lock_file(vfs, lock)
+    with locked(vfs, lock, timeout_ms):
         fields = metafile.read(vfs, path)
         topics = {} if fields is None else _topics(fields, path)
         for topic, ends in offsets.items():

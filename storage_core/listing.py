@@ -16,13 +16,24 @@ _TIME_STEP_NS = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Names in a partition's segment directory; ``bases`` leaves out segments under a tomb."""
+    """Segments of a partition; ``bases`` leaves out those under a tomb.
 
-    bases: tuple[int, ...]
-    tombs: tuple[int, ...]
-    indexes: frozenset[int]
-    time_indexes: frozenset[int]
-    strangers: tuple[str, ...]
+    ``names`` gives the log's file name of each base where the base alone does not.
+    """
+
+    directory: str
+    bases: tuple[int, ...] = ()
+    tombs: tuple[int, ...] = ()
+    indexes: frozenset[int] = frozenset()
+    time_indexes: frozenset[int] = frozenset()
+    strangers: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
+
+    def path(self, base: int) -> str:
+        """Path of a segment's log."""
+        if self.names is None:
+            return log_path(self.directory, base)
+        return f"{self.directory}/{self.names[self.bases.index(base)]}"
 
     def holding(self, offset: int) -> int:
         """Index in ``bases`` of the segment that would hold ``offset``; -1 if it is before all."""
@@ -32,15 +43,12 @@ class Listing:
         return not self.bases or self.bases[-1] == base
 
 
-EMPTY = Listing((), (), frozenset(), frozenset(), ())
-
-
 def list_segments(vfs: Vfs, directory: str) -> Listing:
     """Read the directory. A missing one has no segments."""
     try:
         names = vfs.listdir(directory)
     except FileNotFoundError:
-        return EMPTY
+        return Listing(directory)
     found: dict[str, set[int]] = {LOG: set(), IDX: set(), TIMEIDX: set(), TOMB: set()}
     strangers = []
     for name in names:
@@ -50,6 +58,7 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         elif not name.endswith((BROKEN, ".tmp")):
             strangers.append(name)
     return Listing(
+        directory,
         bases=tuple(sorted(found[LOG] - found[TOMB])),
         tombs=tuple(sorted(found[TOMB])),
         indexes=frozenset(found[IDX]),
@@ -70,7 +79,7 @@ class ListingCache:
         """The current listing: one stat when nothing changed."""
         found = self._vfs.stat(directory)
         if found is None:
-            return EMPTY
+            return Listing(directory)
         with self._lock:
             known = self._known.get(directory)
         if known is not None and known[:2] == (found.modified_ns, found.identity):

@@ -7,13 +7,14 @@ from contextlib import ExitStack, contextmanager
 from uuid import UUID
 
 from . import watermark
+from .faults import typed_read_errors
 from .layouts.base import Layout
 from .listing import list_segments, log_path
 from .log import PartitionLog
 from .records import RecoveryReport
 from .recovery import rebuild_indexes
 from .retention import drop_segments, segments_to_drop
-from .segment_reader import ReadCaches, SegmentReader, typed_read_errors
+from .segment_reader import ReadCaches, SegmentReader
 from .vfs import Vfs
 
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import datetime
-from uuid import UUID
 
 import pyarrow as pa
 
-from . import checkpoint as checkpoints
 from . import groups as consumer_groups
-from . import watermark as watermarks
 from .batches import ALL_FIELDS, join_small, limit
-from .catalog import Catalog
-from .check import Checker
 from .columns import READ_SCHEMA, microseconds
 from .config import StoreConfig
+from .engine import Engine
 from .errors import InvalidRecordError, OffsetOutOfRangeError, PartitionNotFoundError
-from .faults import watermark_lost
-from .layouts import NativeLayout
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, SegmentInfo
-from .segment_reader import ReadCaches
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -32,14 +24,10 @@ READ_COLUMNS = tuple(READ_SCHEMA.names)
 class ReadStore:
     """Topics of a directory, for reading. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+    def __init__(self, vfs: Vfs, config: StoreConfig, engine: Engine) -> None:
         self._vfs = vfs
         self._config = config
-        self._layout = NativeLayout()
-        self._catalog = Catalog(vfs, config)
-        self._caches = ReadCaches(vfs, config)
-        self._lock = threading.Lock()
-        self._readers: dict[tuple[UUID, int], PartitionReader] = {}
+        self._engine = engine
 
     @property
     def path(self) -> str:
@@ -49,7 +37,7 @@ class ReadStore:
     @property
     def layout(self) -> str:
         """Name of the store's layout."""
-        return self._layout.name
+        return self._engine.name
 
     @property
     def config(self) -> StoreConfig:
@@ -58,11 +46,11 @@ class ReadStore:
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
-        return self._catalog.names()
+        return self._engine.topics()
 
     def topic(self, topic: str) -> TopicFile:
         """Identity, partitions and settings of a topic."""
-        return self._catalog.get(topic)
+        return self._engine.topic(topic)
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """First offset in the log and the visible end (the next offset to be published)."""
@@ -72,15 +60,7 @@ class ReadStore:
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition at one instant: a consistent snapshot."""
-        found = self._catalog.get(topic)
-        mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
-        if mark is not None:
-            return tuple(mark.end(partition) for partition in range(found.partitions))
-        lines = checkpoints.read(self._vfs)
-        known = [lines.get((topic, partition)) for partition in range(found.partitions)]
-        if any(line is None or line.topic_uuid != str(found.uuid) for line in known):
-            raise watermark_lost(topic)
-        return tuple(line.log_end_offset for line in known if line is not None)
+        return self._engine.visible_ends(topic)
 
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
         """The segments below the visible end, from file names and sizes only."""
@@ -149,22 +129,22 @@ class ReadStore:
 
     def groups(self) -> list[str]:
         """Consumer groups that committed offsets here."""
-        return consumer_groups.names(self._vfs)
+        return consumer_groups.names(self._vfs, self._engine.groups_directory)
 
     def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
         """A group's next offsets by topic and partition; empty for an unknown group."""
-        return consumer_groups.read(self._vfs, group)
+        return consumer_groups.read(self._vfs, self._engine.groups_directory, group)
 
     def check(self) -> list[Problem]:
         """Read the whole store and report what is wrong with it. Changes nothing."""
-        return list(Checker(self._vfs, self._layout, self._config, self._catalog).run())
+        return list(self._engine.check())
 
     def _visible_end(self, topic: str, partition: int) -> int:
         self._require_partition(topic, partition)
         return self.visible_ends(topic)[partition]
 
     def _require_partition(self, topic: str, partition: int) -> TopicFile:
-        found = self._catalog.get(topic)
+        found = self._engine.topic(topic)
         if not isinstance(partition, int) or not 0 <= partition < found.partitions:
             raise PartitionNotFoundError(
                 f"topic {topic!r} has no partition {partition!r}; "
@@ -174,20 +154,8 @@ class ReadStore:
         return found
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
-        found = self._require_partition(topic, partition)
-        with self._lock:
-            reader = self._readers.get((found.uuid, partition))
-            if reader is None:
-                reader = PartitionReader(
-                    self._vfs,
-                    self._layout,
-                    topic,
-                    partition,
-                    found.config(self._config),
-                    self._caches,
-                )
-                self._readers[found.uuid, partition] = reader
-            return reader
+        self._require_partition(topic, partition)
+        return self._engine.reader(topic, partition)
 
 
 def _check_read_arguments(

@@ -4,45 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from .batches import schema_for, to_batch
-from .config import StoreConfig
 from .errors import DataLossError
+from .faults import typed_read_errors
 from .index import NO_TIMESTAMP
-from .layouts.base import Layout
-from .listing import Listing, log_path
+from .layouts.base import DecodedFrame
+from .listing import Listing
 from .records import SegmentInfo
-from .segment_reader import ReadCaches, SegmentReader, typed_read_errors
 from .vfs import Vfs
+
+
+class OpenSegment(Protocol):
+    """One segment opened for reading. Used by one thread, closed after use."""
+
+    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; those of the segment's end at most."""
+
+    def first_at(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+
+    def largest_timestamp(self) -> int:
+        """Upper bound of the timestamps of a closed segment."""
+
+    def close(self) -> None: ...
+
+
+class Segments(Protocol):
+    """The segments of one partition, whatever their layout. Safe for several threads."""
+
+    def listing(self) -> Listing:
+        """The segments now; one stat when nothing changed."""
+
+    def open(self, base: int, listing: Listing) -> OpenSegment:
+        """Open one of them; the last may still grow."""
 
 
 class PartitionReader:
     """Reads of one topic-partition. Safe for several threads."""
 
-    def __init__(
-        self,
-        vfs: Vfs,
-        layout: Layout,
-        topic: str,
-        partition: int,
-        config: StoreConfig,
-        caches: ReadCaches,
-    ) -> None:
+    def __init__(self, vfs: Vfs, topic: str, partition: int, segments: Segments) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._topic = topic
         self._partition = partition
-        self._config = config
-        self._caches = caches
-        self._directory = layout.log_directory(topic, partition)
+        self._segments = segments
         self._largest: dict[int, int] = {}
 
     def listing(self) -> Listing:
         """The partition's segments now."""
-        return self._caches.listings.get(self._directory)
+        return self._segments.listing()
 
     def start_offset(self) -> int:
         """First offset still in the log; 0 for an empty partition."""
@@ -51,10 +65,11 @@ class PartitionReader:
 
     def segments(self, end: int) -> list[SegmentInfo]:
         """The segments that hold offsets below ``end``, from names and sizes only."""
-        bases = self.listing().bases
+        listing = self.listing()
+        bases = listing.bases
         found = []
         for base, next_base in zip(bases, [*bases[1:], end], strict=True):
-            path = log_path(self._directory, base)
+            path = listing.path(base)
             stat = self._vfs.stat(path)
             if stat is not None and base < end:
                 info = SegmentInfo(base, min(next_base, end), path, stat.size, base != bases[-1])
@@ -115,18 +130,9 @@ class PartitionReader:
         return listing.bases[at], end if last else min(end, listing.bases[at + 1])
 
     @contextmanager
-    def _opened(self, base: int, listing: Listing) -> Iterator[SegmentReader]:
-        path = log_path(self._directory, base)
-        with typed_read_errors(self._topic, self._partition, path):
-            segment = SegmentReader(
-                self._vfs,
-                self._layout,
-                self._directory,
-                base,
-                self._config,
-                self._caches,
-                closed=not listing.is_last(base),
-            )
+    def _opened(self, base: int, listing: Listing) -> Iterator[OpenSegment]:
+        with typed_read_errors(self._topic, self._partition, listing.path(base)):
+            segment = self._segments.open(base, listing)
             try:
                 yield segment
             finally:

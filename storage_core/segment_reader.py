@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -13,10 +12,10 @@ from .batches import schema_for, to_batch
 from .cache import LruCache
 from .config import StoreConfig
 from .durable import read_file
-from .errors import BrokenFrameError, DamagedLogError, ReadFailedError
+from .errors import BrokenFrameError
 from .index import FOOTER_BYTES, SparseIndex, TimeIndex, is_sealed, parse_open, parse_sealed
 from .layouts.base import DecodedFrame, Layout
-from .listing import ListingCache, log_path
+from .listing import Listing, ListingCache, log_path
 from .naming import IDX, TIMEIDX, segment_file
 from .records import Extent, OffsetPosition
 from .segment import build_indexes
@@ -37,6 +36,35 @@ class ReadCaches:
         self.maps: LruCache[_FileKey, MappedSource] = LruCache(config.map_cache_segments)
         self.offsets: LruCache[_FileKey, SparseIndex] = LruCache(config.index_cache_segments)
         self.times: LruCache[_FileKey, TimeIndex] = LruCache(config.index_cache_segments)
+
+
+class NativeSegments:
+    """The segments of one partition, for its reader. Safe for several threads."""
+
+    def __init__(
+        self, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, caches: ReadCaches
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._config = config
+        self._caches = caches
+
+    def listing(self) -> Listing:
+        """The segments now."""
+        return self._caches.listings.get(self._directory)
+
+    def open(self, base: int, listing: Listing) -> SegmentReader:
+        """Open one of them; the last may still grow."""
+        return SegmentReader(
+            self._vfs,
+            self._layout,
+            self._directory,
+            base,
+            self._config,
+            self._caches,
+            closed=not listing.is_last(base),
+        )
 
 
 class SegmentReader:
@@ -197,31 +225,3 @@ class SegmentReader:
             return extent.end_offset
         stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
         return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())
-
-
-@contextmanager
-def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
-    """Turn broken frames and failed reads into errors that name partition, file and place."""
-    try:
-        yield
-    except BrokenFrameError as error:
-        raise DamagedLogError(
-            f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
-            f"{error.offset}: {error}. Records before that offset are intact; restore the file "
-            "from a copy, or read from behind the damage.",
-            topic=topic,
-            partition=partition,
-            path=path,
-            position=error.position,
-            offset=error.offset,
-        ) from error
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ReadFailedError(
-            f"{topic}-{partition}: reading {path} failed: {error}. "
-            "This is not the end of the log; check the disk.",
-            topic=topic,
-            partition=partition,
-            path=path,
-        ) from error

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from . import checkpoint as checkpoints
 from . import groups as consumer_groups
-from . import identity as identities
 from .columns import Values, make_columns
 from .config import StoreConfig
-from .errors import IdentityError, RecoveryNeededError, StoreClosedError, TopicExistsError
-from .flusher import Flusher
-from .identity import Identity
-from .log import PartitionLog
-from .maintenance import hold_all, recover_topic, repair_indexes, retain_partition
-from .opening import first_boot, open_directory, require_member, require_writable
+from .errors import StoreClosedError, TopicExistsError
+from .native_engine import NativeEngine
+from .opening import open_directory
 from .read_store import ReadStore
 from .records import OffsetRange, RecoveryReport
 from .topicfile import TopicFile
 from .vfs import Vfs
-
-Result = TypeVar("Result")
 
 
 class Store(ReadStore):
@@ -35,11 +27,7 @@ class Store(ReadStore):
     """
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
-        super().__init__(vfs, config)
-        self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
-        self._identity: Identity | None = None
-        self._flusher = Flusher(self.flush)
-        self._checkpointed = vfs.monotonic()
+        super().__init__(vfs, config, NativeEngine(vfs, config))
         self._closed = False
 
     @classmethod
@@ -72,31 +60,28 @@ class Store(ReadStore):
         Raises:
             TopicExistsError: it exists already and ``exist_ok`` is not set.
         """
-        identity = self._writable()
+        self._require_writable()
         try:
-            return self._catalog.create(topic, partitions, settings, identity.uuid)
+            return self._engine.create_topic(topic, partitions, settings)
         except TopicExistsError:
             if exist_ok:
-                return self._catalog.get(topic)
+                return self._engine.topic(topic)
             raise
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and its records. Readers that hold a segment finish on it."""
-        self._writable()
-        with hold_all(self._all_logs(topic), recover=False):
-            self._catalog.delete(topic)
-        self._forget(topic)
-        checkpoints.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
+        self._require_writable()
+        self._engine.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Grow a topic to ``total`` partitions; it never shrinks."""
-        self._writable()
-        return self._catalog.add_partitions(topic, total)
+        self._require_writable()
+        return self._engine.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, **settings: Any) -> TopicFile:
         """Change settings of a topic; None takes one back to the store's default."""
-        self._writable()
-        return self._catalog.alter(topic, settings)
+        self._require_writable()
+        return self._engine.alter_topic(topic, settings)
 
     def append(
         self,
@@ -121,50 +106,36 @@ class Store(ReadStore):
         Raises:
             WriteFailedError: nothing of this call is visible; what was acknowledged before is safe.
         """
-        self._writable()
-        log = self._log(topic, partition)
+        self._require_writable()
+        config = self._require_partition(topic, partition).config(self._config)
         columns = make_columns(
             values,
             keys,
             timestamps,
             headers,
             now_us=self._vfs.now_us(),
-            max_record_bytes=log.config.max_record_bytes,
+            max_record_bytes=config.max_record_bytes,
         )
-        written = self._with_recovery(topic, lambda: log.append(columns))
-        if log.config.fsync == "interval":
-            self._flusher.wake(log.config.fsync_interval_ms)
-        self._checkpoint_if_due(log)
-        return written
+        return self._engine.append(topic, partition, columns)
 
     def flush(self) -> None:
         """Sync and publish what ``fsync=interval`` still holds back."""
-        with self._lock:
-            logs = [log for _, log in self._logs.values()]
-        for log in logs:
-            log.flush()
+        self._engine.flush()
 
     def roll(self, topic: str, partition: int) -> bool:
         """Close the active segment of a partition; False if it was empty."""
-        self._writable()
-        log = self._log(topic, partition)
-        rolled = self._with_recovery(topic, log.roll)
-        self._write_checkpoint([log])
-        return rolled
+        self._require_writable()
+        self._require_partition(topic, partition)
+        return self._engine.roll(topic, partition)
 
     def retain(self, topic: str | None = None) -> dict[tuple[str, int], list[int]]:
         """Drop segments past the age or size limit of their topic; return their base offsets."""
-        self._writable()
-        dropped: dict[tuple[str, int], list[int]] = {}
-        for name in self.topics() if topic is None else [topic]:
-            for partition, log in self._all_logs(name).items():
-                retain = partial(
-                    retain_partition, self._vfs, self._layout, log, name, partition, self._caches
-                )
-                bases = self._with_recovery(name, retain)
-                if bases:
-                    dropped[name, partition] = bases
-        return dropped
+        self._require_writable()
+        return {
+            (name, partition): bases
+            for name in (self.topics() if topic is None else [topic])
+            for partition, bases in self._engine.retain(name).items()
+        }
 
     def repair(self) -> list[RecoveryReport]:
         """Recover every partition now, and rewrite indexes, watermark and checkpoint.
@@ -173,41 +144,24 @@ class Store(ReadStore):
         ``broker.id`` from the topics. Durable records that are damaged stay as they are: the error
         says where.
         """
-        self._restore_identity()
-        self._writable()
-        reports: list[RecoveryReport] = []
-        for topic in self.topics():
-            found, logs = self._catalog.get(topic), self._all_logs(topic)
-            timeout_ms = self._config.lock_timeout_ms
-            reports += recover_topic(self._vfs, topic, found.uuid, logs, timeout_ms)
-            for partition, log in logs.items():
-                repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
-            self._write_checkpoint(list(logs.values()))
-        return reports
+        return self._engine.repair()
 
     def commit_offsets(self, group: str, offsets: consumer_groups.Offsets) -> None:
         """Remember durably how far a group has read: next offset by topic and partition."""
-        self._writable()
+        self._require_writable()
         uuids = {}
         for topic, ends in offsets.items():
-            uuids[topic] = str(self._catalog.get(topic).uuid)
+            uuids[topic] = str(self._engine.topic(topic).uuid)
             for partition in ends:
                 self._require_partition(topic, partition)
-        consumer_groups.commit(self._vfs, group, offsets, uuids, self._config.lock_timeout_ms)
+        directory, timeout_ms = self._engine.groups_directory, self._config.lock_timeout_ms
+        consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
 
     def close(self) -> None:
         """Flush, write a checkpoint and let go of all files. Safe to call twice."""
-        if self._closed:
-            return
-        self._flusher.stop()
-        self.flush()
-        with self._lock:
-            logs = [log for _, log in self._logs.values()]
-            self._logs.clear()
-        self._write_checkpoint(logs)
-        for log in logs:
-            log.close()
-        self._closed = True
+        if not self._closed:
+            self._engine.close()
+            self._closed = True
 
     def __enter__(self) -> Store:
         return self
@@ -221,77 +175,7 @@ class Store(ReadStore):
         """Pickling carries where and how, never open files."""
         return Store, (self._vfs, self._config)
 
-    def _writable(self) -> Identity:
+    def _require_writable(self) -> None:
         if self._closed:
             raise StoreClosedError(f"the store {self.path} was closed. Open it again to write.")
-        if self._identity is None:
-            self._identity = require_writable(self._vfs, self._config)
-        return self._identity
-
-    def _log(self, topic: str, partition: int) -> PartitionLog:
-        found = self._require_partition(topic, partition)
-        require_member(topic, found.store_uuid, self._writable())
-        with self._lock:
-            known = self._logs.get((topic, partition))
-            if known is not None and known[0] == found:
-                return known[1]
-            if known is not None:
-                known[1].close()
-            log = PartitionLog(
-                self._vfs,
-                self._layout,
-                topic,
-                partition,
-                found.uuid,
-                found.config(self._config),
-            )
-            self._logs[topic, partition] = (found, log)
-            return log
-
-    def _all_logs(self, topic: str) -> dict[int, PartitionLog]:
-        count = self._catalog.get(topic).partitions
-        return {partition: self._log(topic, partition) for partition in range(count)}
-
-    def _forget(self, topic: str) -> None:
-        with self._lock:
-            for key in [key for key in self._logs if key[0] == topic]:
-                self._logs.pop(key)[1].close()
-
-    def _with_recovery(self, topic: str, action: Callable[[], Result]) -> Result:
-        """Run ``action``; if the topic lost its watermark, recover all of it and try once more.
-
-        Not inside the action: recovery needs the locks of all partitions, in order, from the first.
-        """
-        try:
-            return action()
-        except RecoveryNeededError:
-            found = self._catalog.get(topic)
-            timeout_ms = self._config.lock_timeout_ms
-            recover_topic(self._vfs, topic, found.uuid, self._all_logs(topic), timeout_ms)
-            return action()
-
-    def _checkpoint_if_due(self, log: PartitionLog) -> None:
-        waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
-        if log.take_rolled() or waited_ms >= self._config.checkpoint_interval_ms:
-            with self._lock:
-                logs = [log for _, log in self._logs.values()]
-            self._write_checkpoint(logs)
-
-    def _write_checkpoint(self, logs: list[PartitionLog]) -> None:
-        self._checkpointed = self._vfs.monotonic()
-        lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
-        if lines:
-            checkpoints.merge(self._vfs, lines, self._config.lock_timeout_ms)
-
-    def _restore_identity(self) -> None:
-        if identities.read(self._vfs) is not None:
-            return
-        owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}
-        if len(owners) > 1:
-            raise IdentityError(
-                f"{identities.PATH} is missing and the topics belong to {len(owners)} stores. "
-                "Keep those of one store and move the rest away.",
-                path=identities.PATH,
-            )
-        identities.create(self._vfs, self._config, known=next(iter(owners), None))
-        first_boot(self._vfs, self._config)
+        self._engine.require_writable()

@@ -1,0 +1,85 @@
+"""What a kind of log directory must offer so that ``Store`` can work with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from .columns import Columns
+from .config import StoreConfig
+from .reader import PartitionReader
+from .records import OffsetRange, Problem, RecoveryReport
+from .topicfile import TopicFile
+
+
+class Log(Protocol):
+    """The writing side of one topic-partition. Safe for several threads and processes."""
+
+    config: StoreConfig
+
+    def append(self, columns: Columns) -> OffsetRange:
+        """Append records; durable and visible on return unless the topic's policy says later."""
+
+    def flush(self) -> None:
+        """Make durable and visible what the policy still holds back."""
+
+    def roll(self) -> bool:
+        """Close the active segment; False if it was empty."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+
+
+class Engine(Protocol):
+    """One opened log directory. Safe for several threads."""
+
+    name: str
+    groups_directory: str
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+
+    def topic(self, topic: str) -> TopicFile:
+        """Identity, partitions and settings of a topic."""
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        """The visible end of every partition, at one instant where the layout allows it."""
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        """The reading side of a partition that exists."""
+
+    def check(self) -> Iterator[Problem]:
+        """Every problem of the directory, changing nothing."""
+
+    def require_writable(self) -> None:
+        """Raise unless this process may write here."""
+
+    def create_topic(
+        self, topic: str, partitions: int, settings: Mapping[str, Any]
+    ) -> TopicFile: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile: ...
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile: ...
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        """Append through the partition's log, recovering first where that is due."""
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The writing side of a partition that exists."""
+
+    def roll(self, topic: str, partition: int) -> bool: ...
+
+    def retain(self, topic: str) -> dict[int, list[int]]:
+        """Drop what the topic's limits no longer cover; base offsets by partition."""
+
+    def repair(self) -> list[RecoveryReport]:
+        """Recover every partition and rewrite what can be worked out from the logs."""
+
+    def flush(self) -> None:
+        """Flush every open log."""
+
+    def close(self) -> None:
+        """Flush and let go of everything."""

@@ -1,0 +1,222 @@
+"""The engine behind native stores: catalog, watermarks, recovery, checkpoints."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from . import checkpoint as checkpoints
+from . import groups, identity, opening
+from . import watermark as watermarks
+from .catalog import Catalog
+from .check import Checker
+from .columns import Columns
+from .config import StoreConfig
+from .errors import IdentityError, RecoveryNeededError
+from .faults import watermark_lost
+from .flusher import Flusher
+from .identity import Identity
+from .layouts import NativeLayout
+from .log import PartitionLog
+from .maintenance import hold_all, recover_topic, repair_indexes, retain_partition
+from .reader import PartitionReader
+from .records import OffsetRange, Problem, RecoveryReport
+from .segment_reader import NativeSegments, ReadCaches
+from .topicfile import TopicFile
+from .vfs import Vfs
+
+Result = TypeVar("Result")
+
+
+class NativeEngine:
+    """One native store. Safe for several threads."""
+
+    name = "native"
+    groups_directory = groups.NATIVE_DIRECTORY
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._config = config
+        self._layout = NativeLayout()
+        self._catalog = Catalog(vfs, config)
+        self._caches = ReadCaches(vfs, config)
+        self._lock = threading.Lock()
+        self._readers: dict[tuple[UUID, int], PartitionReader] = {}
+        self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
+        self._identity: Identity | None = None
+        self._flusher = Flusher(self.flush)
+        self._checkpointed = vfs.monotonic()
+
+    def topics(self) -> list[str]:
+        return self._catalog.names()
+
+    def topic(self, topic: str) -> TopicFile:
+        return self._catalog.get(topic)
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        found = self._catalog.get(topic)
+        mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
+        if mark is not None:
+            return tuple(mark.end(partition) for partition in range(found.partitions))
+        lines = checkpoints.read(self._vfs)
+        known = [lines.get((topic, partition)) for partition in range(found.partitions)]
+        if any(line is None or line.topic_uuid != str(found.uuid) for line in known):
+            raise watermark_lost(topic)
+        return tuple(line.log_end_offset for line in known if line is not None)
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        found = self._catalog.get(topic)
+        with self._lock:
+            reader = self._readers.get((found.uuid, partition))
+            if reader is None:
+                directory = self._layout.log_directory(topic, partition)
+                config = found.config(self._config)
+                segments = NativeSegments(self._vfs, self._layout, directory, config, self._caches)
+                reader = PartitionReader(self._vfs, topic, partition, segments)
+                self._readers[found.uuid, partition] = reader
+            return reader
+
+    def check(self) -> Iterator[Problem]:
+        return Checker(self._vfs, self._layout, self._config, self._catalog).run()
+
+    def require_writable(self) -> None:
+        if self._identity is None:
+            self._identity = opening.require_writable(self._vfs, self._config)
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
+        return self._catalog.create(topic, partitions, settings, self._owner().uuid)
+
+    def delete_topic(self, topic: str) -> None:
+        with hold_all(self._all_logs(topic), recover=False):
+            self._catalog.delete(topic)
+        with self._lock:
+            for key in [key for key in self._logs if key[0] == topic]:
+                self._logs.pop(key)[1].close()
+        checkpoints.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        return self._catalog.add_partitions(topic, total)
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
+        return self._catalog.alter(topic, settings)
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        log = self.log(topic, partition)
+        written = self._with_recovery(topic, lambda: log.append(columns))
+        if log.config.fsync == "interval":
+            self._flusher.wake(log.config.fsync_interval_ms)
+        self._checkpoint_if_due(log)
+        return written
+
+    def roll(self, topic: str, partition: int) -> bool:
+        log = self.log(topic, partition)
+        rolled = self._with_recovery(topic, log.roll)
+        self._write_checkpoint([log])
+        return rolled
+
+    def retain(self, topic: str) -> dict[int, list[int]]:
+        dropped: dict[int, list[int]] = {}
+        for partition, log in self._all_logs(topic).items():
+            retain = partial(
+                retain_partition, self._vfs, self._layout, log, topic, partition, self._caches
+            )
+            bases = self._with_recovery(topic, retain)
+            if bases:
+                dropped[partition] = bases
+        return dropped
+
+    def repair(self) -> list[RecoveryReport]:
+        self._restore_identity()
+        self.require_writable()
+        reports: list[RecoveryReport] = []
+        for topic in self.topics():
+            logs = self._all_logs(topic)
+            reports += self._recover_topic(topic)
+            for partition, log in logs.items():
+                repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
+            self._write_checkpoint(list(logs.values()))
+        return reports
+
+    def flush(self) -> None:
+        for log in self._open_logs():
+            log.flush()
+
+    def close(self) -> None:
+        self._flusher.stop()
+        self.flush()
+        logs = self._open_logs()
+        self._write_checkpoint(logs)
+        with self._lock:
+            self._logs.clear()
+        for log in logs:
+            log.close()
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        found = self._catalog.get(topic)
+        opening.require_member(topic, found.store_uuid, self._owner())
+        with self._lock:
+            known = self._logs.get((topic, partition))
+            if known is not None and known[0] == found:
+                return known[1]
+            if known is not None:
+                known[1].close()
+            config = found.config(self._config)
+            log = PartitionLog(self._vfs, self._layout, topic, partition, found.uuid, config)
+            self._logs[topic, partition] = (found, log)
+            return log
+
+    def _owner(self) -> Identity:
+        self.require_writable()
+        assert self._identity is not None
+        return self._identity
+
+    def _open_logs(self) -> list[PartitionLog]:
+        with self._lock:
+            return [log for _, log in self._logs.values()]
+
+    def _all_logs(self, topic: str) -> dict[int, PartitionLog]:
+        count = self._catalog.get(topic).partitions
+        return {partition: self.log(topic, partition) for partition in range(count)}
+
+    def _with_recovery(self, topic: str, action: Callable[[], Result]) -> Result:
+        """Run ``action``; if the topic lost its watermark, recover all of it and try once more.
+
+        Not inside the action: recovery needs the locks of all partitions, in order, from the first.
+        """
+        try:
+            return action()
+        except RecoveryNeededError:
+            self._recover_topic(topic)
+            return action()
+
+    def _recover_topic(self, topic: str) -> list[RecoveryReport]:
+        found = self._catalog.get(topic)
+        timeout_ms = self._config.lock_timeout_ms
+        return recover_topic(self._vfs, topic, found.uuid, self._all_logs(topic), timeout_ms)
+
+    def _checkpoint_if_due(self, log: PartitionLog) -> None:
+        waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
+        if log.take_rolled() or waited_ms >= self._config.checkpoint_interval_ms:
+            self._write_checkpoint(self._open_logs())
+
+    def _write_checkpoint(self, logs: list[PartitionLog]) -> None:
+        self._checkpointed = self._vfs.monotonic()
+        lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
+        if lines:
+            checkpoints.merge(self._vfs, lines, self._config.lock_timeout_ms)
+
+    def _restore_identity(self) -> None:
+        if identity.read(self._vfs) is not None:
+            return
+        owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}
+        if len(owners) > 1:
+            raise IdentityError(
+                f"{identity.PATH} is missing and the topics belong to {len(owners)} stores. "
+                "Keep those of one store and move the rest away.",
+                path=identity.PATH,
+            )
+        identity.create(self._vfs, self._config, known=next(iter(owners), None))
+        opening.first_boot(self._vfs, self._config)
