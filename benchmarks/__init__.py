@@ -1,0 +1,1 @@
+"""Speed of cursus-spark, each figure beside a baseline measured in the same run."""

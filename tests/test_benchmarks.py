@@ -1,0 +1,66 @@
+"""The benchmarks run, on sizes too small to mean anything; no test looks at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import data
+from benchmarks.__main__ import benchmarks, main
+from benchmarks.measure import Bar, Samples, interleaved, speed_row, table, time_row
+
+
+def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results"), "core"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("sealed read", "append, no fsync", "offset lookup", "time lookup", "memory"):
+        assert what in shown
+    (kept,) = (tmp_path / "results").iterdir()
+    rows = json.loads(kept.read_text())["rows"]
+    assert all(row["ratio"] > 0 for row in rows)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["cores"])
+    assert "there are: core" in capsys.readouterr().err
+
+
+def test_helpers_are_not_taken_for_benchmarks() -> None:
+    assert "core" in benchmarks()
+    assert not {"data", "measure", "memory"} & set(benchmarks())
+
+
+def test_sides_take_turns_and_the_first_one_changes() -> None:
+    turns: list[str] = []
+
+    def side(name: str) -> float:
+        turns.append(name)
+        return float(len(turns))
+
+    found = interleaved({"a": lambda: side("a"), "b": lambda: side("b")}, rounds=2, warmups=1)
+    assert turns == ["a", "b", "a", "b", "b", "a"]
+    assert found["a"].seconds == (3.0, 6.0)
+
+
+def test_the_best_round_counts_and_the_median_says_how_noisy_it_was() -> None:
+    ours, baseline = Samples((2.0, 1.0, 4.0)), Samples((0.5, 0.5, 0.5))
+    row = speed_row("x", ours, baseline, 10**9, Bar("at least", 0.6), "y")
+    assert (row.ours, row.baseline, row.ratio) == ("1.00 GB/s", "2.00 GB/s y", 0.5)
+    assert (row.verdict, row.noisy, row.spread) == ("MISSED", True, 1.0)
+    slow = time_row("x", ours, baseline, Bar("at most", 2), per=1000)
+    assert (slow.ours, slow.baseline, slow.verdict) == ("1.00 ms", "500 µs", "ok")
+    assert "MISSED" in table([row, slow])
+
+
+def test_built_records_have_the_size_that_the_bars_speak_of() -> None:
+    column = data.values(3)
+    assert [len(value) for value in column.to_pylist()] == [data.RECORD_BYTES] * 3
