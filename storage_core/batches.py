@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .columns import HEADERS, READ_SCHEMA, TIMESTAMP
+from .errors import StorageError
 from .layouts.base import DecodedFrame
 from .records import TIMESTAMP_ABSENT
 
@@ -78,16 +79,22 @@ def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join runs of small batches: handing over a batch costs as much as decoding thousands."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
-        if batch.num_rows >= JOIN_ROWS // 2 and not waiting:
-            yield batch
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= JOIN_ROWS or size >= JOIN_BYTES:
+    try:
+        for batch in batches:
+            if batch.num_rows >= JOIN_ROWS // 2 and not waiting:
+                yield batch
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows >= JOIN_ROWS or size >= JOIN_BYTES:
+                yield _joined(waiting)
+                waiting, rows, size = [], 0, 0
+    except StorageError:
+        # The records before the damage are sound, and the caller's.
+        if waiting:
             yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
+        raise
     if waiting:
         yield _joined(waiting)
 

@@ -51,7 +51,12 @@ class Checker:
             metafile.read(self._vfs, CHECKPOINT_PATH)
         except StorageError as error:
             yield _problem(error, severity="warning")
-        for topic in self._catalog.names():
+        try:
+            topics = self._catalog.names()
+        except StorageError as error:
+            yield _problem(error)
+            return
+        for topic in topics:
             try:
                 yield from self._check_topic(topic, self._catalog.get(topic), store_uuid)
             except StorageError as error:

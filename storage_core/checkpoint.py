@@ -33,7 +33,6 @@ class Checkpoint(NamedTuple):
 
 def create(vfs: Vfs, timeout_ms: int) -> None:
     """Make the first, empty checkpoint of a new store."""
-    ensure_lock_file(vfs, LOCK)
     if vfs.stat(PATH) is None:
         merge(vfs, [], timeout_ms)
 
@@ -59,6 +58,7 @@ def merge(
     vfs: Vfs, lines: Iterable[Checkpoint], timeout_ms: int, *, forget_topic: str | None = None
 ) -> None:
     """Replace the lines of some partitions, keeping those of everybody else."""
+    ensure_lock_file(vfs, LOCK)
     with locked(vfs, LOCK, timeout_ms):
         table = read(vfs)
         if forget_topic is not None:

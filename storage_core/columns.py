@@ -7,7 +7,7 @@ on nothing looks at a single record.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -116,6 +116,8 @@ def _unless_all_null(column: pa.Array | None) -> pa.Array | None:
 def _one_array(column: Any) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
+    if column.num_chunks == 0:
+        return pa.array([], type=column.type)
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -147,7 +149,7 @@ def _binary(name: str, column: Values, count: int | None = None) -> pa.Array:
 
 
 def _headers(column: Values, count: int) -> pa.Array:
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
+    if not isinstance(column, pa.Array | pa.ChunkedArray) and isinstance(column, Iterable):
         column = [list(row.items()) if isinstance(row, dict) else row for row in column]
     array = _check_length("headers", _as_array("headers", column, HEADERS), count)
     entries = array.flatten()
@@ -163,12 +165,21 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int:
             raise InvalidRecordError(
                 f"timestamps must be timestamp or integer microseconds, got {array.type}."
             )
+    elif isinstance(column, str | bytes) or not isinstance(column, Iterable):
+        raise InvalidRecordError(
+            f"timestamps must be an Arrow array or a sequence, got {type(column).__name__}."
+        )
     else:
-        array = pa.array([microseconds(item) for item in column], type=pa.int64())
+        array = _as_array("timestamps", [microseconds(item) for item in column], pa.int64())
     _check_length("timestamps", array, count)
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("us", tz=array.type.tz), safe=False)
-    numbers = array.cast(pa.int64()).fill_null(now_us).to_numpy(zero_copy_only=False)
+    try:
+        if pa.types.is_timestamp(array.type):
+            options = pc.CastOptions(pa.timestamp("us", array.type.tz), allow_time_truncate=True)
+            array = array.cast(options=options)
+        array = array.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise InvalidRecordError(f"timestamps do not fit in microseconds: {error}") from error
+    numbers = array.fill_null(now_us).to_numpy(zero_copy_only=False)
     if not count:
         return now_us
     low, high = int(numbers.min()), int(numbers.max())

@@ -109,10 +109,7 @@ class StoreConfig:
             text: A YAML mapping of settings; may be empty.
             environment: Defaults to the process's environment.
         """
-        try:
-            settings = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"The configuration is not valid YAML: {error}") from error
+        settings = _yaml(text)
         if settings is None:
             settings = {}
         if not isinstance(settings, dict):
@@ -129,12 +126,19 @@ class StoreConfig:
         return dataclasses.replace(self, **settings)
 
 
+def _yaml(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"The configuration is not valid YAML: {error}") from error
+
+
 def _environment_settings(cls: type[StoreConfig], environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         text = environment.get(f"CURSUS_{field.name.upper()}")
         if text is not None:
-            found[field.name] = text if field.name == "node_name" else yaml.safe_load(text)
+            found[field.name] = text if field.name == "node_name" else _yaml(text)
     return found
 
 

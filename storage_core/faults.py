@@ -15,8 +15,9 @@ from .errors import (
     WriteFailedError,
 )
 
+OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # After these nothing is unknown: the call simply did not happen, and a later one may succeed.
-_HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_HARMLESS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_HANDLES)
 
 
 def is_harmless(error: OSError) -> bool:
@@ -24,17 +25,28 @@ def is_harmless(error: OSError) -> bool:
     return error.errno in _HARMLESS
 
 
-def write_failure(topic: str, partition: int, error: OSError) -> WriteFailedError:
+def write_failure(
+    what: str, error: OSError, *, topic: str | None = None, partition: int | None = None
+) -> WriteFailedError:
     """The typed error for a write that the system refused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     kind = DiskFullError if full else WriteFailedError
     advice = "Free some space and try again." if full else "Check the disk and the permissions."
     return kind(
-        f"{topic}-{partition}: writing failed: {error}. Nothing of this call is visible. {advice}",
+        f"{what} failed: {error}. {advice}",
         topic=topic,
         partition=partition,
         path=error.filename,
     )
+
+
+@contextmanager
+def typed_write_errors(what: str, topic: str | None = None) -> Iterator[None]:
+    """Turn failed calls while metadata is changed into errors that say what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failure(what, error, topic=topic) from error
 
 
 def closed_for_writing(topic: str, partition: int, cause: OSError) -> WriteFailedError:
@@ -55,6 +67,19 @@ def watermark_lost(topic: str) -> RecoveryNeededError:
         topic=topic,
         path=f"topics/{topic}/watermark",
     )
+
+
+@contextmanager
+def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
+    """Turn failed reads of a topic's metadata into a typed error."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadFailedError(
+            f"reading the metadata of topic {topic!r} failed: {error}. Check the disk.",
+            topic=topic,
+            path=error.filename,
+        ) from error
 
 
 @contextmanager

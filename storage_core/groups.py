@@ -35,13 +35,11 @@ def names(vfs: Vfs, directory: str) -> list[str]:
     return sorted(name.removesuffix(".json") for name in files if name.endswith(".json"))
 
 
-def read(vfs: Vfs, directory: str, group: str) -> dict[str, dict[int, int]]:
-    """Committed offsets by topic and partition; empty for an unknown group."""
+def read(vfs: Vfs, directory: str, group: str) -> dict[str, dict[str, Any]]:
+    """By topic the ``uuid`` it had and the committed ``offsets``; empty for an unknown group."""
     path = path_of(directory, group)
     fields = metafile.read(vfs, path)
-    if fields is None:
-        return {}
-    return {topic: entry["offsets"] for topic, entry in _topics(fields, path).items()}
+    return {} if fields is None else _topics(fields, path)
 
 
 def commit(
@@ -56,7 +54,7 @@ def commit(
     path = path_of(directory, group)
     for topic, ends in offsets.items():
         for partition, offset in ends.items():
-            if not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET:
+            if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
                 raise InvalidRecordError(
                     f"group {group!r}: offset of {topic}-{partition} must be 0..2**63-1, "
                     f"got {offset!r}."

@@ -18,7 +18,9 @@ _TIME_STEP_NS = 50_000_000
 class Listing:
     """Segments of a partition; ``bases`` leaves out those under a tomb.
 
-    ``names`` gives the log's file name of each base where the base alone does not.
+    A tomb covers its own segment and all before it: retention removes from the start, and a power
+    cut may keep the name of a later tomb and lose that of an earlier one. ``names`` gives the log's
+    file name of each base where the base alone does not.
     """
 
     directory: str
@@ -58,9 +60,10 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         elif not name.endswith((BROKEN, ".tmp")):
             strangers.append(name)
     return Listing(
+    last = max(found[TOMB], default=-1)
         directory,
-        bases=tuple(sorted(found[LOG] - found[TOMB])),
-        tombs=tuple(sorted(found[TOMB])),
+        bases=tuple(sorted(base for base in found[LOG] if base > last)),
+        tombs=tuple(sorted(found[TOMB] | {base for base in found[LOG] if base <= last})),
         indexes=frozenset(found[IDX]),
         time_indexes=frozenset(found[TIMEIDX]),
         strangers=tuple(sorted(strangers)),

@@ -19,7 +19,7 @@ from .checkpoint import Checkpoint
 from .columns import Columns
 from .config import StoreConfig
 from .durable import locked, write_all
-from .faults import closed_for_writing, is_harmless, watermark_lost, write_failure
+from .faults import OUT_OF_HANDLES, closed_for_writing, is_harmless, watermark_lost, write_failure
 from .layouts.base import Layout
 from .records import OffsetRange, RecoveryReport
 from .recovery import Recovery
@@ -42,7 +42,6 @@ class PartitionLog:
     ) -> None:
         self._vfs = vfs
         self._layout = layout
-        self._topic = topic
         self._partition = partition
         self._uuid = topic_uuid
         self._lock_path = f"topics/{topic}/{partition}/lock"
@@ -51,6 +50,8 @@ class PartitionLog:
         self._state = states.NEVER_USED
         self._last_sync = 0.0
         self._poison: OSError | None = None
+        self.topic = topic
+        self.unpublished = False
         self.config = config
         self.report: RecoveryReport | None = None
 
@@ -98,28 +99,36 @@ class PartitionLog:
         """
         with self._lock:
             if self._poison is not None:
-                raise closed_for_writing(self._topic, self._partition, self._poison)
+                raise closed_for_writing(self.topic, self._partition, self._poison)
             try:
                 with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
                     self._catch_up(fd, recover=recover, alone=alone)
                     self._mark(fd, DIRTY)
                     try:
                         yield
-                        self._mark(fd, CLEAN)
                     except BaseException as error:
                         self._fail(fd, error)
                         raise
+                    self._leave(fd)
             except OSError as error:
-                raise write_failure(self._topic, self._partition, error) from error
+                what = f"{self.topic}-{self._partition}: writing"
+                raise write_failure(
+                    what, error, topic=self.topic, partition=self._partition
+                ) from error
 
     def publish(self) -> None:
-        """Sync what was written and make it visible. Only inside ``exclusive``."""
+        """Sync what was written and make it visible. Only inside ``exclusive``.
+
+        Without a watermark it is only noted as ``unpublished``: the records are in the log for
+        good, so writing them again would double them. Recovering the topic shows them.
+        """
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
         ends = {self._partition: self._tail.end}
         timeout_ms = self.config.lock_timeout_ms
-        if not watermarks.publish(self._vfs, self._topic, self._uuid.bytes, ends, timeout_ms):
-            raise watermark_lost(self._topic)
+        self.unpublished = not watermarks.publish(
+            self._vfs, self.topic, self._uuid.bytes, ends, timeout_ms
+        )
 
     def checkpoint(self) -> Checkpoint | None:
         """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
@@ -127,7 +136,7 @@ class PartitionLog:
         if state.condition != CLEAN or state.durable_end < state.end_offset:
             return None
         return Checkpoint(
-            topic=self._topic,
+            topic=self.topic,
             partition=self._partition,
             topic_uuid=str(self._uuid),
             log_end_offset=state.end_offset,
@@ -151,25 +160,34 @@ class PartitionLog:
         """Learn the partition's end: remembered, left by a clean holder, or recovered."""
         state = states.unpack(self._vfs.pread(fd, states.SIZE, 0))
         if not recover and state.condition == CLEAN and state.boot_id == self._vfs.boot_id():
-            if state != self._state:
-                self._tail.resume(state)
+            if state == self._state:
+                return
+            if self._tail.resume(state):
                 self._state = state
-            return
+                return
         self._tail.forget()
-        self._recover(state, alone=alone)
+        self._state = states.NEVER_USED
+        # Recovery may take long: who waits should be told about us, not about the last holder.
+        named = state._replace(pid=self._tail.state(DIRTY, 0).pid)
+        write_all(self._vfs, fd, [states.pack(named)], 0)
+        try:
+            self._recover(state, alone=alone)
+        except OSError as error:
+            self._fail(fd, error, doubtful=error.errno not in OUT_OF_HANDLES)
+            raise
         self._state = state
 
     def _recover(self, state: PartitionState, *, alone: bool) -> None:
-        watermark = watermarks.read(self._vfs, self._topic, self._uuid.bytes)
+        watermark = watermarks.read(self._vfs, self.topic, self._uuid.bytes)
         if watermark is None and alone:
-            raise watermark_lost(self._topic)
-        line = checkpoints.find(self._vfs, self._topic, self._partition, self._uuid)
+            raise watermark_lost(self.topic)
+        line = checkpoints.find(self._vfs, self.topic, self._partition, self._uuid)
         published = 0 if watermark is None else watermark.end(self._partition)
         flushed = 0 if line is None else line.last_flushed_offset
         recovered = Recovery(
             vfs=self._vfs,
             layout=self._layout,
-            topic=self._topic,
+            topic=self.topic,
             partition=self._partition,
             config=self.config,
             durable_end=max(published, flushed),
@@ -177,18 +195,36 @@ class PartitionLog:
             sync_failed=state.condition == SYNC_FAILED,
         ).run()
         self.report = recovered.report
+        self.unpublished = False
         self._tail.adopt(recovered, state)
 
     def _mark(self, fd: int, condition: int) -> None:
         self._state = self._tail.state(condition, self._state.generation + 1)
         write_all(self._vfs, fd, [states.pack(self._state)], 0)
 
-    def _fail(self, fd: int, error: BaseException) -> None:
-        """Leave the word dirty, so that the next holder recovers; remember what must not go on."""
-        sync_failed = self._tail.forget()
+    def _leave(self, fd: int) -> None:
+        """Mark clean. If that fails, what was done is done: the next holder recovers, no more."""
+        try:
+            self._mark(fd, CLEAN)
+        except OSError:
+            self._state = states.NEVER_USED
+
+    def _fail(self, fd: int, error: BaseException, *, doubtful: bool = False) -> None:
+        """Leave the word dirty, so that the next holder recovers; remember what must not go on.
+
+        Args:
+            fd: The lock file.
+            error: What happened.
+            doubtful: It may have been a sync that failed, though not one of the tail's.
+        """
+        try:
+            sync_failed = self._tail.forget()
+        except OSError:
+            # What closing could not write back is as doubtful as after a failed sync.
+            sync_failed = True
         if isinstance(error, OSError) and (sync_failed or not is_harmless(error)):
             self._poison = error
-        if sync_failed:
+        if sync_failed or doubtful:
             # If the disk refuses this too, the word stays in the page cache, and a reboot, which
             # drops it, drops the doubtful pages as well.
             with suppress(OSError):

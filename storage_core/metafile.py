@@ -41,7 +41,11 @@ def load(data: bytes, path: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise _damaged(path, "it is not a JSON object")
     fields.pop("crc32c", None)
-    if dump(fields) != data:
+    try:
+        sound = dump(fields) == data
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is not plain JSON ({error})") from error
+    if not sound:
         raise _damaged(path, "its checksum does not match its contents")
     return fields
 

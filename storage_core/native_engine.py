@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from .catalog import Catalog
 from .check import Checker
 from .columns import Columns
 from .config import StoreConfig
-from .errors import IdentityError, RecoveryNeededError
+from .errors import IdentityError, RecoveryNeededError, StorageError
 from .faults import watermark_lost
 from .flusher import Flusher
 from .identity import Identity
@@ -29,6 +30,7 @@ from .topicfile import TopicFile
 from .vfs import Vfs
 
 Result = TypeVar("Result")
+_log = logging.getLogger("storage_core")
 
 
 class NativeEngine:
@@ -105,7 +107,7 @@ class NativeEngine:
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         log = self.log(topic, partition)
-        written = self._with_recovery(topic, lambda: log.append(columns))
+        written = self._with_recovery(log, lambda: log.append(columns))
         if log.config.fsync == "interval":
             self._flusher.wake(log.config.fsync_interval_ms)
         self._checkpoint_if_due(log)
@@ -113,7 +115,7 @@ class NativeEngine:
 
     def roll(self, topic: str, partition: int) -> bool:
         log = self.log(topic, partition)
-        rolled = self._with_recovery(topic, log.roll)
+        rolled = self._with_recovery(log, log.roll)
         self._write_checkpoint([log])
         return rolled
 
@@ -123,7 +125,7 @@ class NativeEngine:
             retain = partial(
                 retain_partition, self._vfs, self._layout, log, topic, partition, self._caches
             )
-            bases = self._with_recovery(topic, retain)
+            bases = self._with_recovery(log, retain)
             if bases:
                 dropped[partition] = bases
         return dropped
@@ -141,18 +143,26 @@ class NativeEngine:
         return reports
 
     def flush(self) -> None:
+        failed: StorageError | None = None
         for log in self._open_logs():
-            log.flush()
+            try:
+                self._with_recovery(log, log.flush)
+            except StorageError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def close(self) -> None:
         self._flusher.stop()
-        self.flush()
-        logs = self._open_logs()
-        self._write_checkpoint(logs)
-        with self._lock:
-            self._logs.clear()
-        for log in logs:
-            log.close()
+        try:
+            self.flush()
+        finally:
+            logs = self._open_logs()
+            self._write_checkpoint(logs)
+            with self._lock:
+                self._logs.clear()
+            for log in logs:
+                log.close()
 
     def log(self, topic: str, partition: int) -> PartitionLog:
         found = self._catalog.get(topic)
@@ -181,16 +191,20 @@ class NativeEngine:
         count = self._catalog.get(topic).partitions
         return {partition: self.log(topic, partition) for partition in range(count)}
 
-    def _with_recovery(self, topic: str, action: Callable[[], Result]) -> Result:
-        """Run ``action``; if the topic lost its watermark, recover all of it and try once more.
+    def _with_recovery(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
+        """Run ``action``; if the topic lost its watermark, recover all of it.
 
         Not inside the action: recovery needs the locks of all partitions, in order, from the first.
         """
         try:
-            return action()
+            result = action()
         except RecoveryNeededError:
-            self._recover_topic(topic)
+            # Raised before anything was written: now it can be.
+            self._recover_topic(log.topic)
             return action()
+        if log.unpublished:
+            self._recover_topic(log.topic)
+        return result
 
     def _recover_topic(self, topic: str) -> list[RecoveryReport]:
         found = self._catalog.get(topic)
@@ -205,8 +219,13 @@ class NativeEngine:
     def _write_checkpoint(self, logs: list[PartitionLog]) -> None:
         self._checkpointed = self._vfs.monotonic()
         lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
-        if lines:
+        if not lines:
+            return
+        try:
             checkpoints.merge(self._vfs, lines, self._config.lock_timeout_ms)
+        except (OSError, StorageError) as error:
+            # It only makes recovery shorter: the records are safe, and the caller's call is done.
+            _log.warning("the checkpoint was not written: %s", error)
 
     def _restore_identity(self) -> None:
         if identity.read(self._vfs) is not None:

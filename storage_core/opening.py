@@ -57,6 +57,10 @@ def open_directory(
             raise LayoutMismatchError(
                 f"{vfs.root} holds layout {found}, not {layout}. Use layout='auto' or {found!r}."
             )
+        if create and vfs.stat("topics") is None:
+            # Its last step: another process is in its first boot, or crashed there.
+            require_trusted_locks(vfs, config)
+            first_boot(vfs, config)
         return vfs
     if not create:
         raise LayoutNotFoundError(

@@ -13,6 +13,7 @@ from .columns import READ_SCHEMA, microseconds
 from .config import StoreConfig
 from .engine import Engine
 from .errors import InvalidRecordError, OffsetOutOfRangeError, PartitionNotFoundError
+from .faults import typed_metadata_errors
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, SegmentInfo
 from .topicfile import TopicFile
@@ -46,11 +47,13 @@ class ReadStore:
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
-        return self._engine.topics()
+        with typed_metadata_errors():
+            return self._engine.topics()
 
     def topic(self, topic: str) -> TopicFile:
         """Identity, partitions and settings of a topic."""
-        return self._engine.topic(topic)
+        with typed_metadata_errors(topic):
+            return self._engine.topic(topic)
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """First offset in the log and the visible end (the next offset to be published)."""
@@ -60,7 +63,8 @@ class ReadStore:
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition at one instant: a consistent snapshot."""
-        return self._engine.visible_ends(topic)
+        with typed_metadata_errors(topic):
+            return self._engine.visible_ends(topic)
 
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
         """The segments below the visible end, from file names and sizes only."""
@@ -132,8 +136,18 @@ class ReadStore:
         return consumer_groups.names(self._vfs, self._engine.groups_directory)
 
     def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
-        """A group's next offsets by topic and partition; empty for an unknown group."""
-        return consumer_groups.read(self._vfs, self._engine.groups_directory, group)
+        """A group's next offsets by topic and partition; empty for an unknown group.
+
+        A topic that was deleted since, and perhaps made anew, has no committed offsets.
+        """
+        with typed_metadata_errors():
+            found = consumer_groups.read(self._vfs, self._engine.groups_directory, group)
+        here = set(self.topics())
+        return {
+            topic: entry["offsets"]
+            for topic, entry in found.items()
+            if topic in here and entry["uuid"] == str(self.topic(topic).uuid)
+        }
 
     def check(self) -> list[Problem]:
         """Read the whole store and report what is wrong with it. Changes nothing."""
@@ -144,7 +158,7 @@ class ReadStore:
         return self.visible_ends(topic)[partition]
 
     def _require_partition(self, topic: str, partition: int) -> TopicFile:
-        found = self._engine.topic(topic)
+        found = self.topic(topic)
         if not isinstance(partition, int) or not 0 <= partition < found.partitions:
             raise PartitionNotFoundError(
                 f"topic {topic!r} has no partition {partition!r}; "
@@ -155,7 +169,8 @@ class ReadStore:
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
         self._require_partition(topic, partition)
-        return self._engine.reader(topic, partition)
+        with typed_metadata_errors(topic):
+            return self._engine.reader(topic, partition)
 
 
 def _check_read_arguments(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from .batches import schema_for, to_batch
 from .errors import DataLossError
-from .faults import typed_read_errors
+from .faults import typed_metadata_errors, typed_read_errors
 from .index import NO_TIMESTAMP
 from .layouts.base import DecodedFrame
 from .listing import Listing
@@ -56,7 +56,8 @@ class PartitionReader:
 
     def listing(self) -> Listing:
         """The partition's segments now."""
-        return self._segments.listing()
+        with typed_metadata_errors(self._topic):
+            return self._segments.listing()
 
     def start_offset(self) -> int:
         """First offset still in the log; 0 for an empty partition."""

@@ -81,8 +81,8 @@ class Recovery:
         self._check_chain(listing)
         if self.sync_failed:
             self._copy_to_new_file(base)
+        sealed = self._is_sealed(base) or not self._is_writable(base)
         size, end, cut, saved = self._recover_tail(base)
-        sealed = self._is_sealed(base)
         report = RecoveryReport(
             topic=self.topic,
             partition=self.partition,
@@ -130,7 +130,7 @@ class Recovery:
     def _recover_tail(self, base: int) -> tuple[int, int, int, str | None]:
         """Size and end offset of the sound part, bytes cut behind it, and where they were saved."""
         path = log_path(self.directory, base)
-        fd = self.vfs.open(path, "write")
+        fd = self.vfs.open(path, "read")
         try:
             if self.config.fsync != "none":
                 self.vfs.fsync(fd)
@@ -142,9 +142,7 @@ class Recovery:
             cut, saved = source.size - size, None
             if cut:
                 saved = self._save_tail(fd, base, size, cut)
-                self.vfs.truncate(fd, size)
-                # Before the next append: else old bytes could surface behind new ones.
-                self.vfs.fsync(fd)
+                self._cut(base, size)
             elif end < self.durable_end and self.config.fsync != "none":
                 raise self._damage(
                     f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
@@ -152,6 +150,17 @@ class Recovery:
                     path,
                 )
             return size, end, cut, saved
+        finally:
+            self.vfs.close(fd)
+
+    def _cut(self, base: int, size: int) -> None:
+        if not self._is_writable(base):
+            self._copy_to_new_file(base)
+        fd = self.vfs.open(log_path(self.directory, base), "write")
+        try:
+            self.vfs.truncate(fd, size)
+            # Before the next append: else old bytes could surface behind new ones.
+            self.vfs.fsync(fd)
         finally:
             self.vfs.close(fd)
 
@@ -235,6 +244,14 @@ class Recovery:
     def _is_sealed(self, base: int) -> bool:
         data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
         return is_sealed("offset", data[-FOOTER_BYTES:])
+
+    def _is_writable(self, base: int) -> bool:
+        """Whether we may append to a file: sealing makes it read-only, except for root."""
+        try:
+            self.vfs.close(self.vfs.open(log_path(self.directory, base), "write"))
+        except PermissionError:
+            return False
+        return True
 
     def _restore_indexes(self, listing: Listing, last_sealed: bool, cut: int) -> int:
         """Rebuild missing indexes of closed segments; drop the last one's if its log was cut."""

@@ -89,7 +89,8 @@ def bury(vfs: Vfs, directory: str, bases: Sequence[int]) -> None:
                 vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
     vfs.fsync_dir(directory)
     for base in bases:
-        vfs.unlink(f"{directory}/{segment_file(base, TOMB)}")
+        with suppress(FileNotFoundError):
+            vfs.unlink(f"{directory}/{segment_file(base, TOMB)}")
 
 
 def finish_deletions(vfs: Vfs, directory: str, listing: Listing) -> int:

@@ -56,9 +56,8 @@ class ActiveSegment:
     def create(
         cls, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, base: int
     ) -> ActiveSegment:
-        """Make an empty segment whose name is durable: what is acked later cannot lose it."""
+        """Make an empty segment."""
         fd = vfs.open(log_path(directory, base), "create")
-        vfs.fsync_dir(directory)
         return cls(
             vfs,
             layout,
@@ -119,6 +118,14 @@ class ActiveSegment:
         if due:
             self._add_index_entry(extent)
 
+    def sync_name(self) -> None:
+        """Make the new file's name durable: what is acked later cannot lose it."""
+        try:
+            self._vfs.fsync_dir(self._directory)
+        except OSError:
+            self.sync_failed = True
+            raise
+
     def begin_writeback(self, at_least: int) -> None:
         """Let the device work on what is written while more is being encoded."""
         if self.size - self._writeback_from >= at_least:
@@ -147,9 +154,11 @@ class ActiveSegment:
         """Let go of the files without sealing. Safe to call twice."""
         if self.state == "active":
             self.state = "closed"
-            self._vfs.close(self._fd)
-            if self._index_fd is not None:
-                self._vfs.close(self._index_fd)
+            try:
+                self._vfs.close(self._fd)
+            finally:
+                if self._index_fd is not None:
+                    self._vfs.close(self._index_fd)
 
     def _fsync(self) -> None:
         try:

@@ -143,15 +143,17 @@ class SegmentReader:
         at = OffsetPosition(self.base, 0)
         if self._key is not None:
             at = self.locate(self.time_index().floor(timestamp, self.base))
-        for extent in self._walk(at):
-            if extent.offset >= end:
-                return None
+        # Behind the end there may be half a frame: a writer's, or a torn tail.
+        extents = self._walk(at) if at.offset < end else iter(())
+        for extent in extents:
             if extent.max_timestamp >= timestamp:
                 found = self._first_in_frame(extent, timestamp)
                 return found if found < end else None
         return None
 
     def largest_timestamp(self) -> int:
+            if extent.end_offset >= end:
+                return None
         """Upper bound of the segment's timestamps, from its time index."""
         return self.time_index().largest
 

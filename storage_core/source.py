@@ -35,7 +35,8 @@ class MappedSource:
             vfs.close(fd)
 
     def read(self, position: int, size: int) -> pa.Buffer:
-        return self._buffer.slice(position, size)
+        position = min(position, self.size)
+        return self._buffer.slice(position, min(size, self.size - position))
 
 
 class WindowSource:
@@ -54,7 +55,8 @@ class WindowSource:
         self.size = size
 
     def read(self, position: int, size: int) -> pa.Buffer:
-        size = max(0, min(size, self.size - position))
+        position = min(position, self.size)
+        size = min(size, self.size - position)
         if position < self._start or position + size > self._start + len(self._window):
             wanted = min(max(size, self._window_bytes), self.size - position)
             self._window = pa.py_buffer(self._vfs.pread(self.fd, wanted, position))

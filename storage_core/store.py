@@ -11,6 +11,7 @@ from . import groups as consumer_groups
 from .columns import Values, make_columns
 from .config import StoreConfig
 from .errors import StoreClosedError, TopicExistsError
+from .faults import typed_write_errors
 from .native_engine import NativeEngine
 from .opening import open_directory
 from .read_store import ReadStore
@@ -62,7 +63,8 @@ class Store(ReadStore):
         """
         self._require_writable()
         try:
-            return self._engine.create_topic(topic, partitions, settings)
+            with typed_write_errors(f"creating topic {topic!r}", topic):
+                return self._engine.create_topic(topic, partitions, settings)
         except TopicExistsError:
             if exist_ok:
                 return self._engine.topic(topic)
@@ -71,17 +73,20 @@ class Store(ReadStore):
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and its records. Readers that hold a segment finish on it."""
         self._require_writable()
-        self._engine.delete_topic(topic)
+        with typed_write_errors(f"deleting topic {topic!r}", topic):
+            self._engine.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Grow a topic to ``total`` partitions; it never shrinks."""
         self._require_writable()
-        return self._engine.add_partitions(topic, total)
+        with typed_write_errors(f"adding partitions to topic {topic!r}", topic):
+            return self._engine.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, **settings: Any) -> TopicFile:
         """Change settings of a topic; None takes one back to the store's default."""
         self._require_writable()
-        return self._engine.alter_topic(topic, settings)
+        with typed_write_errors(f"changing topic {topic!r}", topic):
+            return self._engine.alter_topic(topic, settings)
 
     def append(
         self,
@@ -144,7 +149,8 @@ class Store(ReadStore):
         ``broker.id`` from the topics. Durable records that are damaged stay as they are: the error
         says where.
         """
-        return self._engine.repair()
+        with typed_write_errors("repairing the store"):
+            return self._engine.repair()
 
     def commit_offsets(self, group: str, offsets: consumer_groups.Offsets) -> None:
         """Remember durably how far a group has read: next offset by topic and partition."""
@@ -155,7 +161,8 @@ class Store(ReadStore):
             for partition in ends:
                 self._require_partition(topic, partition)
         directory, timeout_ms = self._engine.groups_directory, self._config.lock_timeout_ms
-        consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
+        with typed_write_errors(f"committing offsets of group {group!r}"):
+            consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
 
     def close(self) -> None:
         """Flush, write a checkpoint and let go of all files. Safe to call twice."""

@@ -41,13 +41,20 @@ class Tail:
         if recovered.active:
             self._resume(recovered.base, recovered.size, state.created_us)
 
-    def resume(self, state: PartitionState) -> None:
-        """Go on where another writer, or an earlier life of this one, left cleanly."""
+    def resume(self, state: PartitionState) -> bool:
+        """Go on where another writer, or an earlier life of this one, left cleanly.
+
+        Returns False when the file is not as they left it (somebody restored or cut it).
+        """
         self.forget()
+        found = self._vfs.stat(log_path(self._directory, state.active_base))
+        if (0 if found is None else found.size) != state.active_size:
+            return False
         self.end, self.durable_end = state.end_offset, state.durable_end
         self._last_append_us = max(self._last_append_us, state.last_append_us)
-        if self._vfs.stat(log_path(self._directory, state.active_base)) is not None:
+        if found is not None:
             self._resume(state.active_base, state.active_size, state.created_us)
+        return True
 
     def _resume(self, base: int, size: int, created_us: int) -> None:
         self._active = ActiveSegment.resume(
@@ -118,10 +125,9 @@ class Tail:
         """Close the files; return whether a sync had failed on them."""
         if self._active is None:
             return False
-        failed = self._active.sync_failed
-        self._active.close()
-        self._active = None
-        return failed
+        active, self._active = self._active, None
+        active.close()
+        return active.sync_failed
 
     def _stamped(self, columns: Columns) -> Columns:
         """Append time never goes back, whatever the clock does."""
@@ -139,4 +145,5 @@ class Tail:
             self._active = ActiveSegment.create(
                 self._vfs, self._layout, self._directory, self._config, self.end
             )
+            self._active.sync_name()
         return self._active
