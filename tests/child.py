@@ -1,0 +1,150 @@
+"""What child processes of the tests do, and the light parent that forks them.
+
+Run as a module it serves requests: each names a task and carries one end of a socket pair, over
+which the child and the test talk in lines. Forking from here costs milliseconds; starting Python
+and loading Arrow for each child would cost a hundred times as much.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
+
+from storage_core import Store, StoreConfig
+from storage_core.native_engine import NativeEngine
+from storage_core.vfs import PosixVfs
+from tests.faults import FaultyVfs
+from tests.stores import columns_of
+
+Talk = TextIO
+
+
+def say(talk: Talk, *words: object) -> None:
+    """Send one line."""
+    talk.write(" ".join(str(word) for word in words) + "\n")
+    talk.flush()
+
+
+def append_forever(talk: Talk, path: str, name: str, batch: int, **settings: Any) -> None:
+    """Append until killed; acknowledge each append with its offsets and number."""
+    with Store.open(path, config=StoreConfig(**settings)) as store:
+        number = 0
+        while True:
+            written = store.append("t", 0, [b"%s-%d" % (name.encode(), number)] * batch)
+            say(talk, written.start, written.end, number)
+            number += 1
+
+
+def append_times(talk: Talk, path: str, name: str, times: int, partition: int = 0) -> None:
+    """Append so many single records, then say done."""
+    with Store.open(path) as store:
+        for number in range(times):
+            written = store.append("t", partition, [f"{name}-{number}".encode()])
+            say(talk, written.start)
+    say(talk, "done")
+
+
+def open_and_append(talk: Talk, path: str, name: str) -> None:
+    """First boot, topic and append, all at once with others."""
+    with Store.open(path, create=True) as store:
+        store.create_topic("t", exist_ok=True)
+        say(talk, store.append("t", 0, [name.encode()]).start)
+
+
+def hold(talk: Talk, path: str) -> None:
+    """Hold the partition's lock, in the middle of an append, until told to let go."""
+    log = NativeEngine(PosixVfs(path), StoreConfig()).log("t", 0)
+    with log.exclusive():
+        log._tail.write(columns_of([b"half"]))
+        say(talk, "held")
+        talk.readline()
+    say(talk, "released")
+
+
+def recover_slowly(talk: Talk, path: str) -> None:
+    """Hold the partition's lock in the middle of a recovery until told to go on."""
+
+    def wait(kind: str, at: str) -> None:
+        if kind == "fsync_dir" and at.endswith("segments"):
+            say(talk, "recovering")
+            talk.readline()
+
+    vfs = FaultyVfs(PosixVfs(path), hook=wait, boot=b"another boot id.")
+    Store(vfs, StoreConfig()).append("t", 0, [b"late"])
+    say(talk, "done")
+
+
+def follow(talk: Talk, path: str) -> None:
+    """Answer each line with the visible end and the last value, without reopening."""
+    store = Store.open(path)
+    say(talk, "ready")
+    while talk.readline():
+        end = store.offsets("t", 0).end
+        read = [row for batch in store.read("t", 0, start=end - 1) for row in batch.to_pylist()]
+        say(talk, end, read[-1]["value"].decode())
+
+
+def as_user(talk: Talk, path: str, user: int) -> None:
+    """Append and roll, then recover, without the powers of root."""
+    os.setgid(user)
+    os.setuid(user)
+    with Store.open(path) as store:
+        store.append("t", 0, [b"a"])
+        store.roll("t", 0)
+        store.repair()
+        store.append("t", 0, [b"b"])
+    say(talk, "done")
+
+
+TASKS: dict[str, Callable[..., None]] = {
+    task.__name__: task
+    for task in (
+        append_forever,
+        append_times,
+        as_user,
+        follow,
+        hold,
+        open_and_append,
+        recover_slowly,
+    )
+}
+
+
+def _run(channel: socket.socket, request: dict[str, Any]) -> None:
+    status = 0
+    with channel, channel.makefile("rw") as talk:
+        try:
+            TASKS[request.pop("task")](talk, **request)
+        except BaseException:
+            status = 1
+            with suppress(OSError):
+                say(talk, "error", traceback.format_exc().replace("\n", " | "))
+    os._exit(status)
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a child for each request until the other side goes away."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not data:
+            return
+        channel = socket.socket(fileno=descriptors[0])
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _run(channel, json.loads(data))
+        channel.close()
+        control.sendall(f"{pid}\n".encode())
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
