@@ -136,6 +136,12 @@ class PartitionLog:
         if state.condition != CLEAN or state.durable_end < state.end_offset:
             return None
         return Checkpoint(
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others out without looking at the log: it is about to go, sound or not."""
+        with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
+            yield
+
             topic=self.topic,
             partition=self._partition,
             topic_uuid=str(self._uuid),

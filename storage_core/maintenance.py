@@ -19,11 +19,12 @@ from .vfs import Vfs
 
 
 @contextmanager
-def hold_all(logs: Mapping[int, PartitionLog], *, recover: bool) -> Iterator[None]:
-    """Hold every partition of a topic, in rising order: all who take several take them so."""
+def hold_all(logs: Mapping[int, PartitionLog]) -> Iterator[None]:
+    """Keep others out of every partition of a topic, whatever state it is in."""
     with ExitStack() as stack:
+        # In rising order: all who take several locks take them so.
         for partition in sorted(logs):
-            stack.enter_context(logs[partition].exclusive(recover=recover, alone=False))
+            stack.enter_context(logs[partition].held())
         yield
 
 
@@ -31,7 +32,9 @@ def recover_topic(
     vfs: Vfs, topic: str, topic_uuid: UUID, logs: Mapping[int, PartitionLog], timeout_ms: int
 ) -> list[RecoveryReport]:
     """Recover all partitions of a topic in full and write its watermark anew."""
-    with hold_all(logs, recover=True):
+    with ExitStack() as stack:
+        for partition in sorted(logs):
+            stack.enter_context(logs[partition].exclusive(recover=True, alone=False))
         ends = {partition: log.end_offset for partition, log in logs.items()}
         watermark.rebuild(vfs, topic, topic_uuid.bytes, ends, timeout_ms)
     return [log.report for log in logs.values() if log.report is not None]

@@ -92,7 +92,7 @@ class NativeEngine:
         return self._catalog.create(topic, partitions, settings, self._owner().uuid)
 
     def delete_topic(self, topic: str) -> None:
-        with hold_all(self._all_logs(topic), recover=False):
+        with hold_all(self._all_logs(topic)):
             self._catalog.delete(topic)
         with self._lock:
             for key in [key for key in self._logs if key[0] == topic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ class FaultyVfs:
         return self.inner.root
 
     def open(self, path: str, mode: OpenMode) -> int:
-        self._enter(f"open:{mode}", path)
+        self._enter(f"open:{mode.partition('+')[0]}", path)
         fd = self.inner.open(path, mode)
         self._paths[fd] = path
         return fd
@@ -160,6 +161,10 @@ class FaultyVfs:
     def make_read_only(self, fd: int) -> None:
         self._enter("make_read_only", self._path(fd))
         self.inner.make_read_only(fd)
+
+    def send(self, fd: int, sock: socket.socket, position: int, size: int) -> int:
+        self._enter("send", self._path(fd))
+        return self.inner.send(fd, sock, position, size)
 
     def map(self, fd: int) -> memoryview:
         self._enter("map", self._path(fd))
