@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .columns import Columns
 from .config import StoreConfig
 from .reader import PartitionReader
-from .records import OffsetRange, Problem, RecoveryReport
+from .records import ActiveFile, OffsetRange, Problem, RecoveryReport
 from .topicfile import TopicFile
 
 
@@ -16,6 +16,21 @@ class Log(Protocol):
     """The writing side of one topic-partition. Safe for several threads and processes."""
 
     config: StoreConfig
+
+    @property
+    def base_name(self) -> str:
+        """What the names of the partition's log files begin with, relative to the root."""
+
+    @property
+    def active(self) -> ActiveFile:
+        """Where appends go, as of the last time the lock was held."""
+
+    @property
+    def durable_end(self) -> int:
+        """Offset up to which all records are durable, as far as this process knows."""
+
+    def check(self, columns: Columns) -> None:
+        """Raise UnsupportedColumnError for what the layout has no place for."""
 
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; durable and visible on return unless the topic's policy says later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .naming import BROKEN, IDX, LOG, TIMEIDX, TOMB, parse_segment_file, segment_file
@@ -59,8 +60,8 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
             found[parsed[1]].add(parsed[0])
         elif not name.endswith((BROKEN, ".tmp")):
             strangers.append(name)
-    return Listing(
     last = max(found[TOMB], default=-1)
+    return Listing(
         directory,
         bases=tuple(sorted(base for base in found[LOG] if base > last)),
         tombs=tuple(sorted(found[TOMB] | {base for base in found[LOG] if base <= last})),
@@ -79,18 +80,22 @@ class ListingCache:
         self._known: dict[str, tuple[int, tuple[int, int], Listing]] = {}
 
     def get(self, directory: str) -> Listing:
-        """The current listing: one stat when nothing changed."""
+        """The current listing of a native directory: one stat when nothing changed."""
+        return self.remember(directory, directory, lambda: list_segments(self._vfs, directory))
+
+    def remember(self, key: str, directory: str, build: Callable[[], Listing]) -> Listing:
+        """The listing known as ``key``, built again when ``directory`` changed."""
         found = self._vfs.stat(directory)
         if found is None:
             return Listing(directory)
         with self._lock:
-            known = self._known.get(directory)
+            known = self._known.get(key)
         if known is not None and known[:2] == (found.modified_ns, found.identity):
             return known[2]
-        listing = list_segments(self._vfs, directory)
+        listing = build()
         if self._vfs.now_us() * 1000 - found.modified_ns > _TIME_STEP_NS:
             with self._lock:
-                self._known[directory] = (found.modified_ns, found.identity, listing)
+                self._known[key] = (found.modified_ns, found.identity, listing)
         return listing
 
 

@@ -21,7 +21,8 @@ from .config import StoreConfig
 from .durable import locked, write_all
 from .faults import OUT_OF_HANDLES, closed_for_writing, is_harmless, watermark_lost, write_failure
 from .layouts.base import Layout
-from .records import OffsetRange, RecoveryReport
+from .listing import log_path
+from .records import ActiveFile, OffsetRange, RecoveryReport
 from .recovery import Recovery
 from .state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
 from .tail import Tail
@@ -59,6 +60,25 @@ class PartitionLog:
     def end_offset(self) -> int:
         """Next offset, as of the last time the lock was held."""
         return self._tail.end
+
+    @property
+    def durable_end(self) -> int:
+        """Offset up to which all records are durable, as far as this process knows."""
+        return self._tail.durable_end
+
+    @property
+    def base_name(self) -> str:
+        """What the names of the log files begin with."""
+        return f"{self._layout.log_directory(self.topic, self._partition)}/"
+
+    @property
+    def active(self) -> ActiveFile:
+        """The segment appends go to, as of the last time the lock was held."""
+        base, directory = self._state.active_base, self.base_name.rstrip("/")
+        return ActiveFile(base, self._state.active_size, log_path(directory, base))
+
+    def check(self, columns: Columns) -> None:
+        """A native log has a place for every column."""
 
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; under ``fsync=batch`` they are durable and visible on return.
@@ -116,6 +136,12 @@ class PartitionLog:
                     what, error, topic=self.topic, partition=self._partition
                 ) from error
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others out without looking at the log: it is about to go, sound or not."""
+        with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
+            yield
+
     def publish(self) -> None:
         """Sync what was written and make it visible. Only inside ``exclusive``.
 
@@ -136,12 +162,6 @@ class PartitionLog:
         if state.condition != CLEAN or state.durable_end < state.end_offset:
             return None
         return Checkpoint(
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep others out without looking at the log: it is about to go, sound or not."""
-        with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
-            yield
-
             topic=self.topic,
             partition=self._partition,
             topic_uuid=str(self._uuid),

@@ -1,77 +1,19 @@
-"""Recognising a log directory, and deciding whether it may be written."""
+"""The first boot of a native store, and whether a directory may be written."""
 
 from __future__ import annotations
-
-import os
 
 from . import checkpoint, identity
 from .config import StoreConfig
 from .durable import make_directories
 from .errors import (
     IdentityError,
-    LayoutMismatchError,
-    LayoutNotFoundError,
     NotWritableError,
     UnsafeFilesystemError,
 )
 from .identity import Identity
-from .vfs import PosixVfs, Vfs
+from .vfs import Vfs
 
-LAYOUT_NAMES = ("native",)
 _UNSAFE = ("nfs", "cifs", "smb", "fuse")
-
-
-def recognise(vfs: Vfs) -> str | None:
-    """Name of the layout of a directory, or None when it is empty or missing.
-
-    Raises:
-        LayoutNotFoundError: there are files, but of no layout we know.
-    """
-    try:
-        names = vfs.listdir("")
-    except FileNotFoundError:
-        return None
-    if "meta" in names or "topics" in names:
-        return "native"
-    if not names:
-        return None
-    raise LayoutNotFoundError(
-        f"{vfs.root} is not a log directory. Looked for: meta/broker.id and topics/ (native). "
-        f"Found: {', '.join(sorted(names)[:8])}.",
-        path="",
-    )
-
-
-def open_directory(
-    path: str | os.PathLike[str], layout: str, *, create: bool, config: StoreConfig
-) -> Vfs:
-    """Files of an existing store, or of a new one when ``create`` is set."""
-    if layout not in ("auto", *LAYOUT_NAMES):
-        raise LayoutNotFoundError(
-            f"layout {layout!r} is unknown. Use auto, {', '.join(LAYOUT_NAMES)}."
-        )
-    vfs = PosixVfs(path)
-    found = recognise(vfs)
-    if found is not None:
-        if layout not in ("auto", found):
-            raise LayoutMismatchError(
-                f"{vfs.root} holds layout {found}, not {layout}. Use layout='auto' or {found!r}."
-            )
-        if create and vfs.stat("topics") is None:
-            # Its last step: another process is in its first boot, or crashed there.
-            require_trusted_locks(vfs, config)
-            first_boot(vfs, config)
-        return vfs
-    if not create:
-        raise LayoutNotFoundError(
-            f"{vfs.root} is empty or does not exist. Looked for: meta/broker.id and topics/ "
-            "(native). Pass create=True to make a new store there.",
-            path="",
-        )
-    vfs.make_root()
-    require_trusted_locks(vfs, config)
-    first_boot(vfs, config)
-    return vfs
 
 
 def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:

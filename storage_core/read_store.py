@@ -110,10 +110,15 @@ class ReadStore:
                 end=bounds.end,
             )
         stop = bounds.end if end is None else min(end, bounds.end)
-        batches = join_small(self._reader(topic, partition).read(first, stop, columns))
-        if max_records is None and max_bytes is None:
-            return batches
-        return limit(batches, max_records, max_bytes)
+        measured = columns
+        if max_bytes is not None:
+            measured = tuple(dict.fromkeys((*columns, "key", "value")))
+        to_the_end = end is None or end > bounds.end
+        reader = self._reader(topic, partition)
+        batches = join_small(reader.read(first, stop, measured, to_the_end=to_the_end))
+        if max_records is not None or max_bytes is not None:
+            batches = limit(batches, max_records, max_bytes)
+        return batches if measured == columns else (batch.select(columns) for batch in batches)
 
     def offset_for_timestamp(
         self, topic: str, partition: int, timestamp: int | datetime

@@ -43,6 +43,9 @@ class Segments(Protocol):
     def open(self, base: int, listing: Listing) -> OpenSegment:
         """Open one of them; the last may still grow."""
 
+    def raise_damage(self) -> None:
+        """Raise if the log ends before its bytes do, because what follows is damaged."""
+
 
 class PartitionReader:
     """Reads of one topic-partition. Safe for several threads."""
@@ -77,8 +80,13 @@ class PartitionReader:
                 found.append(info)
         return found
 
-    def read(self, start: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Batches of the records ``start <= offset < end``; the caller has checked the bounds."""
+    def read(
+        self, start: int, end: int, names: tuple[str, ...], *, to_the_end: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the records ``start <= offset < end``; the caller has checked the bounds.
+
+        With ``to_the_end`` the caller wants all there is: damage behind ``end`` is an error then.
+        """
         schema = schema_for(names)
         position = start
         while position < end:
@@ -94,6 +102,9 @@ class PartitionReader:
                 position = stop
             except FileNotFoundError:
                 self._require_change(position, listing)
+        if to_the_end:
+            with typed_read_errors(self._topic, self._partition, self.listing().directory):
+                self._segments.raise_damage()
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""

@@ -49,6 +49,17 @@ class Extent(NamedTuple):
         return self.offset + self.span
 
 
+class ActiveFile(NamedTuple):
+    """The file that a partition's appends go to: its number (base offset or ordinal) and bytes.
+
+    The file need not exist yet: an append creates it.
+    """
+
+    number: int
+    size: int
+    path: str
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One finding of ``Store.check``."""

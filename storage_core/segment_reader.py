@@ -66,6 +66,9 @@ class NativeSegments:
             closed=not listing.is_last(base),
         )
 
+    def raise_damage(self) -> None:
+        """Nothing to say: what is below the watermark was sound, and nobody looks past it."""
+
 
 class SegmentReader:
     """A segment's bytes and indexes. Closed segments are mapped, the open one is read.
@@ -149,11 +152,11 @@ class SegmentReader:
             if extent.max_timestamp >= timestamp:
                 found = self._first_in_frame(extent, timestamp)
                 return found if found < end else None
+            if extent.end_offset >= end:
+                return None
         return None
 
     def largest_timestamp(self) -> int:
-            if extent.end_offset >= end:
-                return None
         """Upper bound of the segment's timestamps, from its time index."""
         return self.time_index().largest
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from . import groups as consumer_groups
-from .columns import Values, make_columns
+from .columns import Columns, Values, make_columns
 from .config import StoreConfig
+from .directory import make_engine, open_files
+from .engine import Log
 from .errors import StoreClosedError, TopicExistsError
 from .faults import typed_write_errors
-from .native_engine import NativeEngine
-from .opening import open_directory
+from .foreign import IsolationLevel
 from .read_store import ReadStore
 from .records import OffsetRange, RecoveryReport
 from .topicfile import TopicFile
@@ -27,8 +27,19 @@ class Store(ReadStore):
     its last writer crashed.
     """
 
-    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
-        super().__init__(vfs, config, NativeEngine(vfs, config))
+    def __init__(
+        self,
+        vfs: Vfs,
+        config: StoreConfig,
+        layout: str = "native",
+        isolation: IsolationLevel = "read_committed",
+        internal_topics: bool = False,
+    ) -> None:
+        engine = make_engine(
+            vfs, layout, config, isolation=isolation, internal_topics=internal_topics
+        )
+        super().__init__(vfs, config, engine)
+        self._arguments = (vfs, config, layout, isolation, internal_topics)
         self._closed = False
 
     @classmethod
@@ -38,20 +49,25 @@ class Store(ReadStore):
         layout: str = "auto",
         create: bool = False,
         config: StoreConfig | None = None,
+        isolation: IsolationLevel = "read_committed",
+        internal_topics: bool = False,
     ) -> Store:
         """Open a log directory.
 
         Args:
             path: The directory.
-            layout: ``auto`` recognises it.
-            create: Make a native store when the directory is empty or missing.
+            layout: native, cursus, cursus-broker or rustlog; ``auto`` recognises it.
+            create: Make a store when the directory is empty or missing (native under ``auto``).
             config: Settings; topics may override some of them.
+            isolation: For transactions of a cursus broker: only committed records, or all.
+            internal_topics: Show a cursus broker's own topics (``__…``) too.
 
         Raises:
             LayoutNotFoundError: the directory is not a log directory.
         """
         settings = config or StoreConfig()
-        return cls(open_directory(path, layout, create=create, config=settings), settings)
+        vfs, found = open_files(path, layout, create=create, config=settings)
+        return cls(vfs, settings, found, isolation, internal_topics)
 
     def create_topic(
         self, topic: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Any
@@ -123,6 +139,22 @@ class Store(ReadStore):
         )
         return self._engine.append(topic, partition, columns)
 
+    def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        """Append records that ``make_columns`` has checked: ``append`` for code of this package."""
+        self._require_writable()
+        return self._engine.append(topic, partition, columns)
+
+    def partition_log(self, topic: str, partition: int) -> Log:
+        """The writing side of one partition, for code that looks closer than ``append`` does."""
+        self._require_writable()
+        self._require_partition(topic, partition)
+        return self._engine.log(topic, partition)
+
+    @property
+    def vfs(self) -> Vfs:
+        """The files, locks and clock under this store."""
+        return self._vfs
+
     def flush(self) -> None:
         """Sync and publish what ``fsync=interval`` still holds back."""
         self._engine.flush()
@@ -178,9 +210,9 @@ class Store(ReadStore):
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[Vfs, StoreConfig]]:
+    def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
         """Pickling carries where and how, never open files."""
-        return Store, (self._vfs, self._config)
+        return Store, self._arguments
 
     def _require_writable(self) -> None:
         if self._closed:

@@ -1,0 +1,117 @@
+"""Recognising a log directory and choosing the engine for it."""
+
+from __future__ import annotations
+
+import os
+
+from .config import StoreConfig
+from .engine import Engine
+from .errors import LayoutMismatchError, LayoutNotFoundError
+from .foreign import LOOKED_FOR, ForeignEngine, IsolationLevel, find_layout, recognise_foreign
+from .native_engine import NativeEngine
+from .opening import first_boot, require_trusted_locks
+from .vfs import PosixVfs, Vfs
+
+LAYOUT_NAMES = ("native", "cursus", "cursus-broker", "rustlog")
+_LOOKED_FOR = f"Looked for: meta/broker.id and topics/<topic>/topic.json (native), {LOOKED_FOR}."
+_OURS = ("meta", "topics", ".cursus-spark")
+
+
+def recognise(vfs: Vfs) -> str | None:
+    """Name of the layout of a directory, or None when it is empty or missing.
+
+    Raises:
+        LayoutNotFoundError: there are files, but of no layout we know.
+        LayoutMismatchError: there are files of several layouts.
+    """
+    try:
+        names = vfs.listdir("")
+    except FileNotFoundError:
+        return None
+    foreign = recognise_foreign(vfs)
+    if "meta" in names and foreign is not None:
+        raise LayoutMismatchError(
+            f"{vfs.root} holds a native store and files of {foreign}. Move one of them away."
+        )
+    if foreign is not None:
+        return foreign
+    if "meta" in names or _has_native_topic(vfs):
+        return "native"
+    if all(name in _OURS for name in names):
+        return None
+    raise LayoutNotFoundError(
+        f"{vfs.root} is not a log directory. {_LOOKED_FOR} Found: {', '.join(sorted(names)[:8])}.",
+        path="",
+    )
+
+
+def _has_native_topic(vfs: Vfs) -> bool:
+    try:
+        topics = vfs.listdir("topics")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(vfs.stat(f"topics/{topic}/topic.json") is not None for topic in topics)
+
+
+def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
+    """The layout to use for a directory.
+
+    Raises:
+        LayoutNotFoundError: the name is unknown, or there is nothing to open and ``create`` is off.
+        LayoutMismatchError: the directory holds another layout than the one asked for.
+    """
+    if asked not in ("auto", *LAYOUT_NAMES):
+        raise LayoutNotFoundError(
+            f"layout {asked!r} is unknown. Use auto, {', '.join(LAYOUT_NAMES)}."
+        )
+    if asked not in ("auto", "native") and find_layout(vfs, asked).names.topics(vfs):
+        return asked
+    found = recognise(vfs)
+    if found is not None:
+        if asked not in ("auto", found):
+            raise LayoutMismatchError(
+                f"{vfs.root} holds layout {found}, not {asked}. Use layout='auto' or {found!r}."
+            )
+        return found
+    if not create:
+        raise LayoutNotFoundError(
+            f"{vfs.root} is empty or does not exist. {_LOOKED_FOR} "
+            "Pass create=True to make a new store there.",
+            path="",
+        )
+    return "native" if asked == "auto" else asked
+
+
+def open_files(
+    path: str | os.PathLike[str], layout: str, *, create: bool, config: StoreConfig
+) -> tuple[Vfs, str]:
+    """Files of a directory and its layout; a missing one is made when ``create`` is set."""
+    vfs = PosixVfs(path)
+    chosen = choose_layout(vfs, layout, create=create)
+    if create:
+        vfs.make_root()
+        if chosen == "native" and vfs.stat("topics") is None:
+            # Also when another process is in its first boot, or crashed there: topics/ comes last.
+            require_trusted_locks(vfs, config)
+            first_boot(vfs, config)
+    return vfs, chosen
+
+
+def make_engine(
+    vfs: Vfs,
+    layout: str,
+    config: StoreConfig,
+    *,
+    isolation: IsolationLevel,
+    internal_topics: bool,
+) -> Engine:
+    """The engine for a directory of this layout."""
+    if layout == "native":
+        return NativeEngine(vfs, config)
+    return ForeignEngine(
+        vfs,
+        find_layout(vfs, layout),
+        config,
+        isolation=isolation,
+        internal_topics=internal_topics,
+    )

@@ -1,0 +1,167 @@
+"""The topics of a broker's directory, found by its file names."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from ..config import StoreConfig
+from ..durable import (
+    create_file,
+    make_directories,
+    parent,
+    read_file,
+    remove_tree,
+    replace_file,
+)
+from ..errors import (
+    ConfigError,
+    DamagedMetadataError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from ..naming import check_name, check_no_case_clash
+from ..topicfile import TopicFile, check_partitions
+from ..vfs import Vfs
+from .layout import RowLayout
+from .names import STATE_DIRECTORY
+
+_METADATA = "__topic_metadata.json"
+_NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
+
+
+class ForeignCatalog:
+    """Topics by name. Stateless: the directory is the truth."""
+
+    def __init__(
+        self, vfs: Vfs, layout: RowLayout, config: StoreConfig, *, internal_topics: bool
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._config = config
+        self._internal = internal_topics
+
+    def names(self) -> list[str]:
+        """Topics with a log; the broker's own (``__…``) only when asked for."""
+        found = self._layout.names.topics(self._vfs)
+        return [name for name in found if self._internal or not name.startswith("__")]
+
+    def get(self, topic: str) -> TopicFile:
+        """What can be said of a topic. Its uuid changes when its directory is made anew.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        directory = self._layout.names.topic_directory(topic)
+        stat = self._vfs.stat(directory) if _is_plain(topic) else None
+        partitions = 0 if stat is None else self._layout.names.partitions(self._vfs, topic)
+        if stat is None or not partitions:
+            found = ", ".join(self.names()[:20]) or "none"
+            raise TopicNotFoundError(
+                f"Topic {topic!r} does not exist in {self._vfs.root}. Topics found: {found}.",
+                topic=topic,
+            )
+        return TopicFile(
+            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{stat.identity}"),
+            store_uuid=_NAMESPACE,
+            partitions=partitions,
+            created_at="",
+            settings={"segment_bytes": self._segment_bytes()},
+        )
+
+    def _segment_bytes(self) -> int:
+        """The broker's own limit, unless the configuration asks for another."""
+        chosen = self._config.segment_bytes
+        return self._layout.segment_bytes if chosen == StoreConfig().segment_bytes else chosen
+
+    def create(self, topic: str, partitions: int) -> TopicFile:
+        """Create a topic with an empty log for every partition."""
+        check_name("topic", topic)
+        check_partitions(partitions)
+        existing = self._layout.names.topics(self._vfs)
+        if topic in existing:
+            raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
+        check_no_case_clash(topic, existing)
+        self._make_logs(topic, 0, partitions)
+        self._register(topic, partitions)
+        return self.get(topic)
+
+    def grow(self, topic: str, total: int) -> TopicFile:
+        """Give a topic more partitions."""
+        current = self.get(topic).partitions
+        if total < current:
+            raise ConfigError(f"topic {topic!r} has {current} partitions; it cannot shrink.")
+        self._make_logs(topic, current, check_partitions(total))
+        self._register(topic, total)
+        return self.get(topic)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic's directory, out of sight first."""
+        self.get(topic)
+        trash = f"{STATE_DIRECTORY}/deleted/{uuid.uuid4()}"
+        make_directories(self._vfs, parent(trash))
+        directory = self._layout.names.topic_directory(topic)
+        self._vfs.rename(directory, trash)
+        self._vfs.fsync_dir(parent(directory))
+        self._register(topic, None)
+        remove_tree(self._vfs, trash)
+
+    def _make_logs(self, topic: str, first: int, end: int) -> None:
+        for partition in range(first, end):
+            directory = self._layout.names.directory(self._vfs, topic, partition)
+            make_directories(self._vfs, directory)
+            name = self._layout.names.format(self._vfs, topic, partition, 0)
+            create_file(self._vfs, f"{directory}/{name}", b"")
+            self._vfs.fsync_dir(directory)
+
+    def _register(self, topic: str, partitions: int | None) -> None:
+        """Tell a cursus broker of the topic: it does not start over directories it cannot name."""
+        if not self._layout.isolated:
+            return
+        document = self._metadata()
+        kept = [entry for entry in document["topics"] if entry.get("name") != topic]
+        if partitions is not None:
+            old = [entry for entry in document["topics"] if entry.get("name") == topic]
+            entry = old[0] if old else _new_entry(topic)
+            kept.append({**entry, "partitions": partitions})
+        document["topics"] = sorted(kept, key=lambda entry: str(entry["name"]))
+        text = json.dumps(document, indent=2)
+        replace_file(self._vfs, _METADATA, text.encode())
+
+    def _metadata(self) -> dict[str, Any]:
+        data = read_file(self._vfs, _METADATA, 1 << 24)
+        if data is None:
+            topics = self._layout.names.topics(self._vfs)
+            count = self._layout.names.partitions
+            entries = [
+                {**_new_entry(name), "partitions": count(self._vfs, name)}
+                for name in topics
+                if not name.startswith("__")
+            ]
+            return {"version": 1, "topics": entries}
+        try:
+            document = json.loads(data)
+            if not all(isinstance(entry["name"], str) for entry in document["topics"]):
+                raise TypeError("a topic without a name")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DamagedMetadataError(
+                f"{_METADATA} is not what the broker writes: {error}. Restore it from a copy.",
+                path=_METADATA,
+            ) from error
+        found: dict[str, Any] = document
+        return found
+
+
+def _is_plain(topic: str) -> bool:
+    return bool(topic) and "/" not in topic and topic not in (".", "..", STATE_DIRECTORY)
+
+
+def _new_entry(topic: str) -> dict[str, Any]:
+    return {
+        "name": topic,
+        "partitions": 1,
+        "idempotent": False,
+        "event_sourcing": False,
+        "policy": {},
+    }

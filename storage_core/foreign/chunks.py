@@ -1,0 +1,114 @@
+"""A segment of rows, decoded a few megabytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..columns import Int64s
+from ..errors import BrokenFrameError
+from ..lanes import walk_lanes
+from ..rows import Ending, Rows
+from ..source import Source
+from .layout import Decoded, Place, RowLayout
+
+_FIRST_BYTES, _MOST_BYTES = 128 << 10, 4 << 20
+
+
+class Chunk(NamedTuple):
+    """Decoded rows and what follows them: next position, next offset due, how the bytes go on."""
+
+    decoded: Decoded
+    positions: Int64s
+    end_position: int
+    end_offset: int
+    ending: Ending
+    problem: str | None
+
+
+class ChunkWalk:
+    """Follows one segment from a known record. Used by one thread."""
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        source: Source,
+        *,
+        topic: str,
+        partition: int,
+        holes: bool,
+        entries: Int64s,
+    ) -> None:
+        self._layout = layout
+        self._source = source
+        self._topic = topic
+        self._partition = partition
+        self._holes = holes
+        self._entries = entries
+
+    def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
+        """Chunks to the end of the segment; the last one says how it ends.
+
+        Raises:
+            BrokenFrameError: after the chunk before the damage.
+        """
+        wanted = _FIRST_BYTES
+        while True:
+            rows = self._rows(position, wanted)
+            at_end = position + wanted >= self._source.size
+            if rows.count == 0 and rows.ending is Ending.TORN and not at_end:
+                wanted *= 2
+                continue
+            chunk, broken = self._decode(rows, position, offset)
+            last = at_end or rows.ending is Ending.DAMAGED
+            yield chunk if last else chunk._replace(ending=Ending.WHOLE, problem=None)
+            if broken is not None:
+                raise broken
+            if last:
+                return
+            position, offset = chunk.end_position, chunk.end_offset
+            wanted = min(max(wanted * 4, _FIRST_BYTES), _MOST_BYTES)
+
+    def _rows(self, position: int, wanted: int) -> Rows:
+        data = self._source.read(position, wanted)
+        first, last = np.searchsorted(self._entries, (position, position + len(data)))
+        entries = self._entries[first:last] - position
+        return walk_lanes(data, 0, len(data), self._layout.format, entries)
+
+    def _decode(
+        self, rows: Rows, position: int, offset: int
+    ) -> tuple[Chunk, BrokenFrameError | None]:
+        """Decode ``rows``; if one is broken, those before it and the error."""
+        place = Place(self._topic, self._partition, position, offset, self._holes)
+        data = self._source.read(position, rows.end)
+        broken = None
+        if rows.count:
+            try:
+                decoded = self._layout.decode(data, rows, place)
+            except BrokenFrameError as error:
+                broken = error
+                sound = int(np.searchsorted(rows.positions, (error.position or 0) - position))
+                rows = rows.slice(0, sound)
+        if rows.count == 0:
+            decoded = Decoded(np.empty(0, dtype=np.int64), {})
+        elif broken is not None:
+            decoded = self._layout.decode(data, rows, place)
+        end_offset = int(decoded.offsets[-1]) + 1 if rows.count else offset
+        ending = Ending.DAMAGED if broken is not None else rows.ending
+        problem = str(broken) if broken is not None else rows.problem
+        chunk = Chunk(
+            decoded, rows.positions + position, position + rows.end, end_offset, ending, problem
+        )
+        return chunk, broken
+
+
+def is_zero_tail(source: Source, position: int) -> bool:
+    """Whether nothing but zero bytes follows: what a crash leaves of a file that was extended."""
+    while position < source.size:
+        data = source.read(position, _MOST_BYTES)
+        if np.frombuffer(data, dtype=np.uint8).any():
+            return False
+        position += len(data)
+    return True

@@ -1,0 +1,176 @@
+"""The engine behind the brokers' directories: reads, and appends beside a stopped broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from ..columns import Columns
+from ..config import StoreConfig
+from ..errors import BrokenFrameError, ConfigError, NotWritableError, StorageError
+from ..opening import require_trusted_locks
+from ..reader import PartitionReader
+from ..records import OffsetRange, Problem, RecoveryReport
+from ..topicfile import TopicFile
+from ..vfs import Vfs
+from .catalog import ForeignCatalog
+from .isolation import IsolationLevel
+from .layout import RowLayout
+from .log import RowLog
+from .names import STATE_DIRECTORY
+from .retention import retain_files
+from .segments import RowCaches, RowSegments
+
+
+class ForeignEngine:
+    """One broker directory. Safe for several threads."""
+
+    groups_directory = f"{STATE_DIRECTORY}/consumer-offsets"
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        config: StoreConfig,
+        *,
+        isolation: IsolationLevel,
+        internal_topics: bool,
+    ) -> None:
+        self.name = layout.name
+        self._vfs = vfs
+        self._layout = layout
+        self._config = config
+        self._isolation = isolation
+        self._catalog = ForeignCatalog(vfs, layout, config, internal_topics=internal_topics)
+        self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
+        self._lock = threading.Lock()
+        self._segments: dict[tuple[UUID, int], RowSegments] = {}
+        self._logs: dict[tuple[UUID, int], RowLog] = {}
+
+    def topics(self) -> list[str]:
+        return self._catalog.names()
+
+    def topic(self, topic: str) -> TopicFile:
+        return self._catalog.get(topic)
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        count = self._catalog.get(topic).partitions
+        return tuple(self._of(topic, partition).visible_end() for partition in range(count))
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        return PartitionReader(self._vfs, topic, partition, self._of(topic, partition))
+
+    def check(self) -> Iterator[Problem]:
+        for topic in self.topics():
+            for partition in range(self._catalog.get(topic).partitions):
+                yield from self._check_partition(topic, partition)
+
+    def require_writable(self) -> None:
+        if not self._vfs.writable():
+            raise NotWritableError(
+                f"{self._vfs.root} cannot be written by this user. Reading works.", path=""
+            )
+        require_trusted_locks(self._vfs, self._config)
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
+        if settings:
+            raise self._no_settings()
+        return self._catalog.create(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        self._catalog.delete(topic)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        return self._catalog.grow(topic, total)
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:  # noqa: ARG002
+        raise self._no_settings()
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        return self.log(topic, partition).append(columns)
+
+    def log(self, topic: str, partition: int) -> RowLog:
+        found = self._catalog.get(topic)
+        segments = self._of(topic, partition)
+        with self._lock:
+            log = self._logs.get((found.uuid, partition))
+            if log is None:
+                config = found.config(self._config)
+                log = RowLog(self._vfs, self._layout, topic, partition, config, segments)
+                self._logs[found.uuid, partition] = log
+            return log
+
+    def roll(self, topic: str, partition: int) -> bool:
+        return self.log(topic, partition).roll()
+
+    def retain(self, topic: str) -> dict[int, list[int]]:
+        dropped = {}
+        for partition in range(self._catalog.get(topic).partitions):
+            log, segments = self.log(topic, partition), self._of(topic, partition)
+            with log.exclusive():
+                bases = retain_files(self._vfs, self._layout, segments.listing(), log.config)
+            if bases:
+                dropped[partition] = bases
+        return dropped
+
+    def repair(self) -> list[RecoveryReport]:
+        self.require_writable()
+        reports = []
+        for topic in self.topics():
+            for partition in range(self._catalog.get(topic).partitions):
+                log = self.log(topic, partition)
+                with log.exclusive() as target:
+                    report = RecoveryReport(topic, partition, target.offset, log.cut_bytes)
+                reports.append(report)
+        return reports
+
+    def flush(self) -> None:
+        """Nothing waits: every append syncs."""
+
+    def close(self) -> None:
+        """Nothing is held open but maps, which go with the last reader."""
+
+    def _of(self, topic: str, partition: int) -> RowSegments:
+        found = self._catalog.get(topic)
+        with self._lock:
+            segments = self._segments.get((found.uuid, partition))
+            if segments is None:
+                segments = RowSegments(
+                    self._vfs, self._layout, topic, partition, self._caches, self._isolation
+                )
+                self._segments[found.uuid, partition] = segments
+            return segments
+
+    def _check_partition(self, topic: str, partition: int) -> Iterator[Problem]:
+        segments = self._of(topic, partition)
+        try:
+            listing = segments.listing()
+            for base in listing.bases:
+                segment = segments.open(base, listing)
+                try:
+                    for _ in segment.chunks():
+                        pass
+                finally:
+                    segment.close()
+            segments.raise_damage()
+        except BrokenFrameError as error:
+            yield Problem(
+                "error",
+                "LOG_DAMAGED",
+                f"{topic}-{partition}: {error}",
+                topic,
+                partition,
+                listing.directory,
+                error.position,
+                error.offset,
+            )
+        except StorageError as error:
+            yield Problem("error", error.code, str(error), topic, partition, error.path)
+
+    def _no_settings(self) -> ConfigError:
+        return ConfigError(
+            f"layout {self.name} keeps no settings of topics. Use a native store, or set them in "
+            "the store's configuration."
+        )

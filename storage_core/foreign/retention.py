@@ -1,0 +1,54 @@
+"""Dropping old files of a broker's directory, oldest first."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..config import StoreConfig
+from ..errors import ConfigError
+from ..listing import Listing
+from ..retention import segments_to_drop
+from ..vfs import Vfs
+from .layout import RowLayout
+
+
+def retain_files(vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig) -> list[int]:
+    """Drop what the limits no longer cover; ages go by the files' times. Returns the bases.
+
+    Raises:
+        ConfigError: offsets are positions in the log, so dropping files would renumber all others.
+    """
+    if config.retention_ms is None and config.retention_bytes is None:
+        return []
+    if layout.ordinal:
+        raise ConfigError(
+            f"layout {layout.name} counts offsets from its first file, so no file can be dropped. "
+            "Convert the directory to a native store."
+        )
+    stats = [vfs.stat(listing.path(base)) for base in listing.bases]
+    count = segments_to_drop(
+        [0 if stat is None else stat.size for stat in stats],
+        lambda position: _modified_us(stats[position]),
+        now_us=vfs.now_us(),
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+    )
+    for base in listing.bases[:count]:
+        _remove(vfs, listing.path(base), listing.directory)
+    return list(listing.bases[:count])
+
+
+def _modified_us(stat: object) -> int:
+    return getattr(stat, "modified_ns", 0) // 1000
+
+
+def _remove(vfs: Vfs, path: str, directory: str) -> None:
+    """Rename, sync, delete, as the cursus broker does: after a crash its start finishes the job."""
+    index = path.removesuffix(".log") + ".index"
+    for name in (path, index):
+        with suppress(FileNotFoundError):
+            vfs.rename(name, f"{name}.deleted")
+    vfs.fsync_dir(directory)
+    for name in (path, index):
+        with suppress(FileNotFoundError):
+            vfs.unlink(f"{name}.deleted")

@@ -1,0 +1,177 @@
+"""One row file opened for reading: chunks become frames, trimmed and filtered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..columns import Int64s
+from ..errors import BrokenFrameError, ConfigError
+from ..index import NO_INDEX, NO_TIMESTAMP, SparseIndex
+from ..layouts.base import DecodedFrame
+from ..naming import MAX_OFFSET
+from ..records import TIMESTAMP_ABSENT, OffsetPosition
+from ..rows import Ending
+from ..source import Source, WindowSource
+from ..transactions import Isolation, TransactionColumns
+from .chunks import Chunk, ChunkWalk
+from .layout import RowLayout
+
+_FRAME_ROWS, _ENTRY_ROWS = 8192, 16
+
+
+class WalkedEnd(NamedTuple):
+    """Where whole records end, how the bytes go on, and index entries met on the way."""
+
+    position: int
+    offset: int
+    ending: Ending
+    problem: str | None
+    entries: SparseIndex
+
+
+class RowSegment:
+    """A segment's records. Used by one thread."""
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        source: Source,
+        *,
+        topic: str,
+        partition: int,
+        base: int,
+        holes: bool,
+        index: SparseIndex,
+        isolation: Callable[[], Isolation | None],
+    ) -> None:
+        self._layout = layout
+        self._source = source
+        self._base = base
+        self._holes = holes
+        self._index = index
+        self._isolation = isolation
+        self._walk = ChunkWalk(
+            layout,
+            source,
+            topic=topic,
+            partition=partition,
+            holes=holes,
+            entries=index.positions,
+        )
+
+    def close(self) -> None:
+        """Let go of an open segment's file."""
+        if isinstance(self._source, WindowSource):
+            self._source.close()
+
+    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
+        """The records from about ``start`` to ``end`` as frames of a few thousand."""
+        at = self._locate(start)
+        position, offset = at.position, at.offset
+        for chunk in self._walk.chunks(position, offset):
+            yield from self._frames_of(chunk, start, end)
+            position, offset = chunk.end_position, chunk.end_offset
+            if offset >= end:
+                return
+        if not self._holes:
+            raise BrokenFrameError(
+                f"the file ends before offset {end}", position=position, offset=offset
+            )
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The whole segment, checked as far as the layout allows."""
+        return self._walk.chunks(0, self._base)
+
+    def transactions(self) -> list[TransactionColumns]:
+        """What takes part in transactions, up to the end or the first damage."""
+        found = []
+        with suppress(BrokenFrameError):
+            for chunk in self.chunks():
+                if chunk.decoded.transactions is not None:
+                    found.append(chunk.decoded.transactions)
+        return found
+
+    def walk_to_end(self, start: tuple[int, int] | None) -> WalkedEnd:
+        """Follow whole records from ``start``, or from the last index entry that can be trusted."""
+        at = self._locate(MAX_OFFSET) if start is None else OffsetPosition(start[1], start[0])
+        end = WalkedEnd(at.position, at.offset, Ending.WHOLE, None, NO_INDEX)
+        offsets, positions = [], []
+        with suppress(BrokenFrameError):
+            for chunk in self._walk.chunks(at.position, at.offset):
+                offsets.append(chunk.decoded.offsets[::_ENTRY_ROWS])
+                positions.append(chunk.positions[::_ENTRY_ROWS])
+                end = WalkedEnd(
+                    chunk.end_position, chunk.end_offset, chunk.ending, chunk.problem, NO_INDEX
+                )
+        if not offsets:
+            return end
+        return end._replace(entries=SparseIndex(np.concatenate(offsets), np.concatenate(positions)))
+
+    def first_at(self, timestamp: int, end: int) -> int | None:  # noqa: ARG002
+        raise ConfigError(
+            f"layout {self._layout.name} stores no timestamps, so records cannot be found by time. "
+            "Use offsets, or convert the directory to a native store."
+        )
+
+    def largest_timestamp(self) -> int:
+        return NO_TIMESTAMP
+
+    def _locate(self, offset: int) -> OffsetPosition:
+        """The last index entry before ``offset`` that leads to the record it names."""
+        at = self._index.floor(offset, self._base)
+        if at.position == 0 or self._layout.ordinal:
+            return at
+        try:
+            first = next(self._walk.chunks(at.position, at.offset)).decoded.offsets
+        except BrokenFrameError:
+            first = np.empty(0, dtype=np.int64)
+        if len(first) and int(first[0]) == at.offset:
+            return at
+        return OffsetPosition(self._base, 0)
+
+    def _frames_of(self, chunk: Chunk, start: int, end: int) -> Iterator[DecodedFrame]:
+        offsets, columns = chunk.decoded.offsets, chunk.decoded.columns
+        low, high = np.searchsorted(offsets, (start, end)).tolist()
+        if low >= high:
+            return
+        shown = self._shown(chunk)
+        if shown is not None:
+            kept = pa.array(np.flatnonzero(shown[low:high]) + low)
+            columns = {name: column.take(kept) for name, column in columns.items()}
+            offsets = offsets[kept.to_numpy()]
+            low, high = 0, len(offsets)
+        for first in range(low, high, _FRAME_ROWS):
+            last = min(first + _FRAME_ROWS, high)
+            yield _frame(offsets[first:last], columns, first, last - first)
+
+    def _shown(self, chunk: Chunk) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+        """Which records isolation delivers; None for all."""
+        transactions = chunk.decoded.transactions
+        if transactions is None:
+            return None
+        isolation = self._isolation()
+        if isolation is None:
+            lengths = pc.binary_length(transactions.markers)
+            plain: np.ndarray[tuple[int], np.dtype[np.bool_]] = lengths.to_numpy() == 0
+            return plain
+        return isolation.visible(transactions)
+
+
+def _frame(offsets: Int64s, columns: dict[str, pa.Array], first: int, rows: int) -> DecodedFrame:
+    start, span = int(offsets[0]), int(offsets[-1]) - int(offsets[0]) + 1
+    dense = span == rows
+    return DecodedFrame(
+        first_offset=start,
+        span=span,
+        rows=rows,
+        timestamp_type=TIMESTAMP_ABSENT,
+        constant_timestamp=0,
+        offsets=None if dense else pa.array(offsets),
+        columns={name: column.slice(first, rows) for name, column in columns.items()},
+    )

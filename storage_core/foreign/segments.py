@@ -1,0 +1,259 @@
+"""The segments of one partition in a broker's directory: bases, indexes, and where the log ends."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cache import LruCache
+from ..durable import read_file
+from ..errors import BrokenFrameError
+from ..index import NO_INDEX, SparseIndex
+from ..listing import Listing, ListingCache
+from ..rows import Ending
+from ..source import MappedSource, Source, WindowSource
+from ..transactions import Isolation
+from ..vfs import Vfs
+from .chunks import is_zero_tail
+from .isolation import IsolationLevel, PartitionIsolation, high_watermark
+from .layout import RowLayout
+from .segment import RowSegment, WalkedEnd
+from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
+
+_MAX_INDEX_BYTES = 1 << 30
+_COMPACTED = b"cursus-compaction-v1\n"
+_FileKey = tuple[str, tuple[int, int]]
+
+
+class RowEnd(NamedTuple):
+    """The end of the last segment: where whole records end, and the damage behind them if any."""
+
+    path: str
+    base: int
+    size: int
+    identity: tuple[int, int]
+    position: int
+    offset: int
+    torn: bool
+    damage: BrokenFrameError | None
+    entries: SparseIndex
+
+
+class RowCaches:
+    """Maps and indexes shared by the partitions of one directory."""
+
+    def __init__(self, vfs: Vfs, maps: int, indexes: int) -> None:
+        self.listings = ListingCache(vfs)
+        self.maps: LruCache[_FileKey, MappedSource] = LruCache(maps)
+        self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
+
+
+class RowSegments:
+    """Reading side of one partition. Safe for several threads."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        topic: str,
+        partition: int,
+        caches: RowCaches,
+        level: IsolationLevel,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._caches = caches
+        self._summaries = Summaries(vfs, topic, partition, layout.format)
+        self._isolation = PartitionIsolation(vfs, level) if layout.isolated else None
+        self._lock = threading.Lock()
+        self._end: RowEnd | None = None
+
+    def listing(self) -> Listing:
+        """The segments now; one stat when no file came or went."""
+        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
+        key = f"{self._topic}-{self._partition}"
+        return self._caches.listings.remember(key, directory, lambda: self._list(directory))
+
+    def _list(self, directory: str) -> Listing:
+        found = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        if not self._layout.ordinal:
+            by_base = {segment.number: segment.name for segment in found}
+            return Listing(directory, tuple(by_base), names=tuple(by_base.values()))
+        names = [segment.name for segment in found]
+        closed = self._summaries.closed(directory, names[:-1])
+        bases, kept, base = [], [], 0
+        for name in names:
+            summary = closed.get(name)
+            if summary is None or summary.records or summary.ending is not Ending.WHOLE:
+                bases.append(base)
+                kept.append(name)
+            if summary is None or summary.ending is not Ending.WHOLE:
+                break
+            base += summary.records
+        return Listing(directory, tuple(bases), names=tuple(kept))
+
+    def open(self, base: int, listing: Listing) -> RowSegment:
+        """Open one of them; the last may still grow."""
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        if stat is None:
+            raise FileNotFoundError(path)
+        key = (path, stat.identity)
+        source: Source
+        if listing.is_last(base) or not stat.size:
+            fd = self._vfs.open(path, "read")
+            source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
+            index = self._open_index(path, stat.size)
+        else:
+            source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+            index = self._caches.indexes.get(key, lambda: self._closed_index(path, base, stat.size))
+        return RowSegment(
+            self._layout,
+            source,
+            topic=self._topic,
+            partition=self._partition,
+            base=base,
+            holes=self._has_holes(path, stat.size),
+            index=index,
+            isolation=self._decide,
+        )
+
+    def end(self) -> RowEnd | None:
+        """Where the log ends now; walks only what was added since the last look."""
+        listing = self.listing()
+        if not listing.bases:
+            return None
+        base = listing.bases[-1]
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        if stat is None:
+            return None
+        with self._lock:
+            known = self._end
+            if known is not None and (known.path, known.identity) == (path, stat.identity):
+                if known.size == stat.size:
+                    return known
+                start = known if known.size < stat.size and known.damage is None else None
+            else:
+                start = None
+            self._end = self._find_end(listing, base, start)
+            return self._end
+
+    def visible_end(self) -> int:
+        """Next offset a reader may not pass: whole records, the broker's watermark, isolation."""
+        found = self.end()
+        if found is None:
+            return 0
+        end = found.offset
+        if self._isolation is not None:
+            end = high_watermark(self._vfs, self._topic, self._partition, end)
+            if self._isolation.has_journal():
+                isolation = self._decide()
+                end = end if isolation is None else min(end, isolation.stable_end)
+        return end
+
+    def raise_damage(self) -> None:
+        """Raise if the log ends before its bytes do, because what follows is damaged."""
+        found = self.end()
+        if found is not None and found.damage is not None:
+            raise found.damage
+
+    def _decide(self) -> Isolation | None:
+        if self._isolation is None:
+            return None
+        found = self.end()
+        log_end = 0 if found is None else found.offset
+        limit = high_watermark(self._vfs, self._topic, self._partition, log_end)
+        return self._isolation.decide(self.listing(), limit, self.open)
+
+    def _find_end(self, listing: Listing, base: int, start: RowEnd | None) -> RowEnd:
+        path = listing.path(base)
+        fd = self._vfs.open(path, "read")
+        stat = self._vfs.fstat(fd)
+        source = WindowSource(self._vfs, fd, stat.size)
+        index = self._broker_index(path, stat.size) if start is None else start.entries
+        segment = RowSegment(
+            self._layout,
+            source,
+            topic=self._topic,
+            partition=self._partition,
+            base=base,
+            holes=False,
+            index=index,
+            isolation=lambda: None,
+        )
+        try:
+            walked = segment.walk_to_end(None if start is None else (start.position, start.offset))
+            torn = walked.ending is not Ending.WHOLE
+            damage = None
+            if torn and not self._may_end_so(path, source, walked):
+                damage = BrokenFrameError(
+                    f"{path}: {walked.problem}", position=walked.position, offset=walked.offset
+                )
+            return RowEnd(
+                path,
+                base,
+                stat.size,
+                stat.identity,
+                walked.position,
+                walked.offset,
+                torn,
+                damage,
+                _extended(index, walked.entries),
+            )
+        finally:
+            segment.close()
+
+    def _may_end_so(self, path: str, source: Source, walked: WalkedEnd) -> bool:
+        """Whether the bytes behind the last whole record are what a crash leaves at the end."""
+        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        if files and not path.endswith("/" + files[-1].name):
+            return False
+        if walked.ending is Ending.TORN:
+            return True
+        return not self._layout.ordinal and is_zero_tail(source, walked.position)
+
+    def _has_holes(self, path: str, size: int) -> bool:
+        if not self._layout.isolated:
+            return False
+        marker = read_file(self._vfs, f"{path}.compacted-{size}", len(_COMPACTED) + 1)
+        return marker == _COMPACTED
+
+    def _open_index(self, path: str, size: int) -> SparseIndex:
+        known = self._end
+        if known is not None and known.path == path:
+            return known.entries
+        return self._broker_index(path, size)
+
+    def _closed_index(self, path: str, base: int, size: int) -> SparseIndex:
+        index = self._broker_index(path, size)
+        if len(index.offsets) or self._has_holes(path, size):
+            return index
+        directory, _, name = path.rpartition("/")
+        summary = self._summaries.closed(directory, [name]).get(name)
+        return NO_INDEX if summary is None else _index_of(summary, base)
+
+    def _broker_index(self, path: str, size: int) -> SparseIndex:
+        if self._layout.parse_index is None:
+            return NO_INDEX
+        data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
+        return NO_INDEX if not data else SparseIndex(*self._layout.parse_index(data, size))
+
+
+def _index_of(summary: Summary, base: int) -> SparseIndex:
+    offsets = base + RECORDS_PER_ENTRY * np.arange(len(summary.entries), dtype=np.int64)
+    return SparseIndex(offsets, summary.entries)
+
+
+def _extended(index: SparseIndex, entries: SparseIndex) -> SparseIndex:
+    if not len(entries.offsets):
+        return index
+    keep = index.positions < entries.positions[0]
+    return SparseIndex(
+        np.concatenate((index.offsets[keep], entries.offsets)),
+        np.concatenate((index.positions[keep], entries.positions)),
+    )
