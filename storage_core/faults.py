@@ -12,6 +12,7 @@ from .errors import (
     DiskFullError,
     ReadFailedError,
     RecoveryNeededError,
+    SegmentStateError,
     WriteFailedError,
 )
 
@@ -97,6 +98,14 @@ def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
             path=path,
             position=error.position,
             offset=error.offset,
+        ) from error
+    except SegmentStateError as error:
+        raise DamagedLogError(
+            f"{topic}-{partition}: {error} Restore the file from a copy.",
+            topic=topic,
+            partition=partition,
+            path=path,
+            position=0,
         ) from error
     except FileNotFoundError:
         raise

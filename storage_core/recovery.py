@@ -156,6 +156,10 @@ class Recovery:
     def _cut(self, base: int, size: int) -> None:
         if not self._is_writable(base):
             self._copy_to_new_file(base)
+        # Its index first: an entry for bytes that are gone would point into those that follow.
+        for suffix in (IDX, TIMEIDX):
+            with suppress(FileNotFoundError):
+                self.vfs.unlink(f"{self.directory}/{segment_file(base, suffix)}")
         fd = self.vfs.open(log_path(self.directory, base), "write")
         try:
             self.vfs.truncate(fd, size)
@@ -254,7 +258,7 @@ class Recovery:
         return True
 
     def _restore_indexes(self, listing: Listing, last_sealed: bool, cut: int) -> int:
-        """Rebuild missing indexes of closed segments; drop the last one's if its log was cut."""
+        """Rebuild missing indexes of closed segments."""
         closed = listing.bases if last_sealed and not cut else listing.bases[:-1]
         missing = [
             base
@@ -263,10 +267,6 @@ class Recovery:
         ]
         for base in missing:
             rebuild_indexes(self.vfs, self.layout, self.directory, base, self.config)
-        if cut:
-            for suffix in (IDX, TIMEIDX):
-                with suppress(FileNotFoundError):
-                    self.vfs.unlink(f"{self.directory}/{segment_file(listing.bases[-1], suffix)}")
         return len(missing)
 
     def _damage(

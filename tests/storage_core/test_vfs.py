@@ -72,7 +72,7 @@ def test_symlinks_are_never_followed(vfs: PosixVfs, tmp_path: Path) -> None:
     for path in ("dir/secret", "file", "dangling"):
         for mode in ("read", "write"):
             with pytest.raises(UnsafeFileError):
-                vfs.open(path, mode)  # type: ignore[arg-type]
+                vfs.open(path, mode)
     with pytest.raises(UnsafeFileError):
         vfs.open("dir/new", "create")
     with pytest.raises(FileExistsError):
@@ -93,7 +93,7 @@ def test_fifos_devices_and_directories_are_refused_without_hanging(vfs: PosixVfs
     for path in ("fifo", "dir"):
         for mode in ("read", "write"):
             with pytest.raises(UnsafeFileError) as caught:
-                vfs.open(path, mode)  # type: ignore[arg-type]
+                vfs.open(path, mode)
             assert caught.value.path == path
 
 
