@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from .errors import StorageError
 
@@ -39,13 +40,21 @@ class Flusher:
         if self._thread is not None:
             self._thread.join()
 
+    def _wait(self) -> None:
+        """Wait until something is due. More appends meanwhile must not end the wait early."""
+        while not self._stopping:
+            due_in = self._due_in
+            if self._condition.wait_for(partial(self._changed, due_in), due_in):
+                continue
+            return
+
+    def _changed(self, due_in: float | None) -> bool:
+        return self._stopping or self._due_in != due_in
+
     def _run(self) -> None:
         while True:
             with self._condition:
-                while self._due_in is None and not self._stopping:
-                    self._condition.wait()
-                if not self._stopping:
-                    self._condition.wait(self._due_in)
+                self._wait()
                 if self._stopping:
                     return
                 self._due_in = None

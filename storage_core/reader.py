@@ -72,7 +72,7 @@ class PartitionReader:
         listing = self.listing()
         bases = listing.bases
         found = []
-        for base, next_base in zip(bases, [*bases[1:], end], strict=True):
+        for base, next_base in zip(bases, (*bases[1:], end), strict=False):
             path = listing.path(base)
             stat = self._vfs.stat(path)
             if stat is not None and base < end:

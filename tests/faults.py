@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from socket import socket
 
 from storage_core.vfs import Buffer, FileStat, OpenMode, PosixVfs, Vfs
 
@@ -158,13 +158,13 @@ class FaultyVfs:
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         self.inner.begin_writeback(fd, position, size)
 
+    def send(self, fd: int, sock: socket, position: int, size: int) -> int:
+        self._enter("send", self._path(fd))
+        return self.inner.send(fd, sock, position, size)
+
     def make_read_only(self, fd: int) -> None:
         self._enter("make_read_only", self._path(fd))
         self.inner.make_read_only(fd)
-
-    def send(self, fd: int, sock: socket.socket, position: int, size: int) -> int:
-        self._enter("send", self._path(fd))
-        return self.inner.send(fd, sock, position, size)
 
     def map(self, fd: int) -> memoryview:
         self._enter("map", self._path(fd))
