@@ -12,9 +12,12 @@ from typing import Any, Literal, get_args
 import yaml
 
 from .errors import ConfigError
+from .vfs import read_outside
 
 Compression = Literal["none", "lz4", "zstd"]
 FsyncPolicy = Literal["batch", "interval", "none"]
+WriteThrough = Literal["none", "dsync", "direct"]
+LayoutName = Literal["auto", "native", "cursus", "cursus-broker", "rustlog"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_FRAME_BYTES = 1 << 30
@@ -23,7 +26,12 @@ MAX_FRAME_BYTES = 1 << 30
 _CHOICES: dict[str, tuple[str, ...]] = {
     "compression": get_args(Compression),
     "fsync": get_args(FsyncPolicy),
+    "layout": get_args(LayoutName),
+    "write_through": get_args(WriteThrough),
 }
+_TEXTS = ("log_dir", "node_name")
+_PREFIX = "CURSUS_"
+_MAX_FILE_BYTES = 1 * MIB
 _OPTIONAL = ("retention_ms", "retention_bytes", "node_name")
 _LIMITS: dict[str, tuple[int, int]] = {
     "segment_bytes": (4 * KIB, 1 << 40),
@@ -36,10 +44,15 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "fsync_interval_ms": (1, 3_600_000),
     "checkpoint_interval_ms": (0, 86_400_000),
     "lock_timeout_ms": (0, 86_400_000),
+    "staging_ttl_ms": (60_000, 1 << 53),
     "retention_ms": (0, 1 << 53),
     "retention_bytes": (0, 1 << 60),
     "index_cache_segments": (1, 1 << 20),
     "map_cache_segments": (1, 1 << 16),
+    "disk_flush_batch_size": (1, 1 << 20),
+    "linger_ms": (0, 3_600_000),
+    "disk_write_timeout_ms": (0, 86_400_000),
+    "channel_buffer_size": (1, 1 << 24),
 }
 
 
@@ -61,12 +74,22 @@ class StoreConfig:
         fsync_interval_ms: Longest time a record waits for its sync under ``interval``.
         checkpoint_interval_ms: Time between two writes of ``meta/checkpoint.json``.
         lock_timeout_ms: How long to wait for another process before giving up.
+        staging_ttl_ms: Private files of write jobs that never committed are removed after this.
         retention_ms: ``retain`` removes segments whose newest record is older; none: keep.
         retention_bytes: ``retain`` removes the oldest segments above this size; none: keep.
         index_cache_segments: Parsed indexes kept in memory.
         map_cache_segments: Memory maps of closed segments kept open.
         allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not hold.
         node_name: Recorded in ``meta/broker.id`` for people.
+        write_through: ``dsync`` opens segments for writing with O_DSYNC, ``direct`` with O_DIRECT,
+            where the system has them. Durability does not depend on it: syncs are never left out.
+        log_dir: Directory of the store that a ``DiskManager`` opens or creates.
+        layout: Layout of that store.
+        disk_flush_batch_size: A handler writes as soon as so many records wait.
+        linger_ms: A handler writes fewer after this time.
+        channel_buffer_size: Most records that wait in a handler's queue.
+        disk_write_timeout_ms: How long an append waits for room in a full queue before it writes
+            by itself.
     """
 
     segment_bytes: int = 64 * MIB
@@ -81,12 +104,20 @@ class StoreConfig:
     fsync_interval_ms: int = 1000
     checkpoint_interval_ms: int = 5000
     lock_timeout_ms: int = 30_000
+    staging_ttl_ms: int = 24 * 3600 * 1000
     retention_ms: int | None = None
     retention_bytes: int | None = None
     index_cache_segments: int = 256
     map_cache_segments: int = 64
     allow_unsafe_fs: bool = False
     node_name: str | None = None
+    write_through: WriteThrough = "none"
+    log_dir: str = "./logs"
+    layout: LayoutName = "native"
+    disk_flush_batch_size: int = 500
+    linger_ms: int = 100
+    channel_buffer_size: int = 10_000
+    disk_write_timeout_ms: int = 5000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -121,6 +152,25 @@ class StoreConfig:
         )
         return cls.from_mapping(settings)
 
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None
+    ) -> StoreConfig:
+        """Read a YAML file, overridden by ``CURSUS_<KEY>`` variables.
+
+        Raises:
+            ConfigError: the file cannot be read, or a setting is unknown or has a wrong value.
+        """
+        name = os.fspath(path)
+        try:
+            text = read_outside(name, _MAX_FILE_BYTES).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The configuration file {name} cannot be read: {error}") from error
+        try:
+            return cls.parse(text, environment)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+
     def override(self, settings: Mapping[str, Any]) -> StoreConfig:
         """A copy with some settings replaced, as a topic's own settings replace the store's."""
         return dataclasses.replace(self, **settings)
@@ -135,11 +185,25 @@ def _yaml(text: str) -> Any:
 
 def _environment_settings(cls: type[StoreConfig], environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):
-        text = environment.get(f"CURSUS_{field.name.upper()}")
+    known = [field.name for field in dataclasses.fields(cls)]
+    for name in known:
+        text = environment.get(_PREFIX + name.upper())
         if text is not None:
-            found[field.name] = text if field.name == "node_name" else _yaml(text)
+            found[name] = text if name in _TEXTS else _yaml(text)
+    _refuse_near_misses([name.upper() for name in known], environment)
     return found
+
+
+def _refuse_near_misses(known: list[str], environment: Mapping[str, str]) -> None:
+    """A variable that is almost one of ours is a typing error; others belong to somebody else."""
+    for variable in environment:
+        name = variable.removeprefix(_PREFIX)
+        if variable.startswith(_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            if near:
+                raise ConfigError(
+                    f"Unknown variable {variable!r}. Did you mean {_PREFIX + near[0]!r}?"
+                )
 
 
 def _did_you_mean(key: str, known: list[str]) -> str:

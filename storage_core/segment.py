@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 from .config import StoreConfig
 from .durable import replace_file, write_all
@@ -13,7 +13,7 @@ from .listing import log_path
 from .naming import IDX, TIMEIDX, segment_file
 from .records import Extent
 from .source import Source, WindowSource
-from .vfs import Vfs
+from .vfs import OpenMode, Vfs
 
 SegmentState = Literal["active", "sealed", "closed"]
 
@@ -57,7 +57,7 @@ class ActiveSegment:
         cls, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, base: int
     ) -> ActiveSegment:
         """Make an empty segment."""
-        fd = vfs.open(log_path(directory, base), "create")
+        fd = vfs.open(log_path(directory, base), _open_mode("create", config))
         return cls(
             vfs,
             layout,
@@ -93,7 +93,7 @@ class ActiveSegment:
             size=size,
             end_offset=end_offset,
             created_us=created_us,
-            fd=vfs.open(log_path(directory, base), "write"),
+            fd=vfs.open(log_path(directory, base), _open_mode("write", config)),
         )
 
     @property
@@ -201,6 +201,12 @@ class ActiveSegment:
         entry = encode_entries([extent.offset], [extent.position])
         self._index_size = write_all(self._vfs, fd, [entry], self._index_size)
         self._last_entry = extent.position
+
+
+def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMode:
+    if config.write_through == "none":
+        return kind
+    return cast(OpenMode, f"{kind}+{config.write_through}")
 
 
 def build_indexes(layout: Layout, source: Source, base: int, interval: int) -> IndexBuilder:

@@ -19,13 +19,14 @@ from tests.architecture_seam import file_access
 # Lowest first. A package such as "vfs" stands for its __init__.py.
 STORAGE_CORE_LAYERS = [
     ("_version", "errors", "records"),
-    ("naming", "config", "cache", "faults"),
+    ("naming", "cache", "faults", "pending"),
     ("vfs.base",),
+    ("vfs.portable",),
     ("vfs.linux",),
     ("vfs.posix",),
     ("vfs",),
-    ("durable", "columns", "source", "flusher", "state"),
-    ("frame", "index", "metafile", "watermark", "listing", "rows", "transactions"),
+    ("config", "durable", "columns", "source", "flusher", "state"),
+    ("frame", "index", "metafile", "watermark", "listing", "write_queue", "rows", "transactions"),
     ("topicfile", "identity", "checkpoint", "retention", "lanes"),
     ("groups", "catalog", "layouts.base"),
     ("layouts.native",),
@@ -38,6 +39,9 @@ STORAGE_CORE_LAYERS = [
     ("native_engine",),
     ("read_store",),
     ("store",),
+    ("partition_writer",),
+    ("handler",),
+    ("manager",),
 ]
 
 CURSUS_SPARK_LAYERS = [

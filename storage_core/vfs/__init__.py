@@ -1,6 +1,6 @@
 """The I/O seam: what the engine may ask of files, and the backend that really does it."""
 
 from .base import Buffer, FileStat, OpenMode, Vfs
-from .posix import PosixVfs
+from .posix import PosixVfs, read_outside
 
-__all__ = ["Buffer", "FileStat", "OpenMode", "PosixVfs", "Vfs"]
+__all__ = ["Buffer", "FileStat", "OpenMode", "PosixVfs", "Vfs", "read_outside"]

@@ -7,11 +7,15 @@ calls wraps another one and forwards; nothing above this seam knows the differen
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
-OpenMode = Literal["read", "write", "create"]
+OpenMode = Literal[
+    "read", "write", "create", "write+dsync", "create+dsync", "write+direct", "create+direct"
+]
+"""``+dsync`` and ``+direct`` ask for O_DSYNC and O_DIRECT; systems without them ignore it."""
 FileKind = Literal["file", "directory", "other"]
 
 
@@ -52,6 +56,9 @@ class Vfs(Protocol):
         """Hint: start writing these bytes to the device now. Promises nothing."""
 
     def make_read_only(self, fd: int) -> None: ...
+
+    def send(self, fd: int, sock: socket.socket, position: int, size: int) -> int:
+        """Send a range of a file over a blocking socket; fewer bytes only at the file's end."""
 
     def map(self, fd: int) -> memoryview:
         """Map a file for reading. The map lives as long as the view or anything made from it."""

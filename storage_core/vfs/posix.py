@@ -6,33 +6,46 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 import stat as stat_module
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ..errors import UnsafeFileError
+from ..errors import ConfigError, UnsafeFileError
 from . import linux
 from .base import Buffer, FileKind, FileStat, OpenMode
+from .portable import Portable
 
 _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO that somebody planted must fail, not hang; files ignore it.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_FLAGS: dict[OpenMode, int] = {
+_FLAGS = {
     "read": os.O_RDONLY | _FILE,
     "write": os.O_RDWR | _FILE,
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE,
 }
 _BUFFERS_PER_CALL = 1024
+# Reads of at least this size are scans: worth a hint about what comes next. Also the most to ask
+# for in advance, so that looking up one record does not fetch a whole segment.
+_SCAN_BYTES = 1 << 20
 FILE_MODE, DIRECTORY_MODE, SEALED_MODE = 0o644, 0o755, 0o444
 
 
 class PosixVfs:
-    """Files below ``root``. Holds no state but the path: cheap, picklable, fork-safe."""
+    """Files below ``root``. Holds no state but the path: cheap, picklable, fork-safe.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    Args:
+        root: The directory.
+        system: Calls that some systems do better; by default what this one can do best.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], system: Portable | None = None) -> None:
         self._root = os.path.abspath(os.fspath(root))
+        best = linux.Linux if sys.platform.startswith("linux") else Portable
+        self._system = best() if system is None else system
 
     @property
     def root(self) -> str:
@@ -70,12 +83,20 @@ class PosixVfs:
             raise
 
     def open(self, path: str, mode: OpenMode) -> int:
+        through = self._system.open_flags(mode)
+        flags = _FLAGS[mode.partition("+")[0]] | through
         with self._parent(path) as (directory, name):
             try:
-                fd = os.open(name, _FLAGS[mode], FILE_MODE, dir_fd=directory)
+                fd = os.open(name, flags, FILE_MODE, dir_fd=directory)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                     raise _not_regular(path) from error
+                if through and error.errno == errno.EINVAL:
+                    raise ConfigError(
+                        f"the file system under {self._root} ({self.filesystem()}) does not know "
+                        f"{mode.partition('+')[2]}. Set write_through to none.",
+                        path=path,
+                    ) from error
                 raise
         if not stat_module.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -89,18 +110,39 @@ class PosixVfs:
         return _file_stat(os.fstat(fd))
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
-        data = os.pread(fd, size, position)
+        if size >= _SCAN_BYTES:
+            self._system.will_read(fd, position + size, _SCAN_BYTES)
+        data = self._pread(fd, size, position)
         if len(data) == size or not data:
             return data
         parts = [data]
         while data and (size := size - len(data)) > 0:
             position += len(data)
-            data = os.pread(fd, size, position)
+            data = self._pread(fd, size, position)
             parts.append(data)
         return b"".join(parts)
 
+    def _pread(self, fd: int, size: int, position: int) -> bytes:
+        try:
+            return os.pread(fd, size, position)
+        except OSError as error:
+            data = None
+            if error.errno == errno.EINVAL:
+                data = self._system.read_direct(fd, size, position)
+            if data is None:
+                raise
+            return data
+
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(fd, buffers[:_BUFFERS_PER_CALL], position)
+        try:
+            return os.pwritev(fd, buffers[:_BUFFERS_PER_CALL], position)
+        except OSError as error:
+            written = None
+            if error.errno == errno.EINVAL:
+                written = self._system.write_direct(fd, buffers, position)
+            if written is None:
+                raise
+            return written
 
     def truncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
@@ -109,12 +151,16 @@ class PosixVfs:
         os.fsync(fd)
 
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
-        linux.begin_writeback(fd, position, size)
+        self._system.begin_writeback(fd, position, size)
+
+    def send(self, fd: int, sock: socket.socket, position: int, size: int) -> int:
+        return self._system.send(fd, sock, position, size)
 
     def make_read_only(self, fd: int) -> None:
         os.fchmod(fd, SEALED_MODE)
 
     def map(self, fd: int) -> memoryview:
+        self._system.will_read(fd, 0, _SCAN_BYTES)
         return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
 
     def stat(self, path: str) -> FileStat | None:
@@ -206,6 +252,12 @@ class PosixVfs:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def read_outside(path: str, limit: int) -> bytes:
+    """The first bytes of a file that belongs to the user, not to a store: links are followed."""
+    with open(path, "rb") as file:
+        return file.read(limit)
 
 
 def _not_regular(path: str) -> UnsafeFileError:
