@@ -3,12 +3,17 @@
 from ._version import __version__
 from .config import StoreConfig
 from .errors import StorageError
+from .handler import DiskHandler, ReadResult
+from .manager import DiskManager
 from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
 from .store import Store
 
 __all__ = [
+    "DiskHandler",
+    "DiskManager",
     "OffsetRange",
     "Problem",
+    "ReadResult",
     "RecoveryReport",
     "SegmentInfo",
     "StorageError",

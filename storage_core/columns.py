@@ -32,7 +32,7 @@ READ_SCHEMA = pa.schema(
     ]
 )
 # Years 1 to 9999: what Spark, Python and ISO-8601 can all print.
-_MIN_TIMESTAMP, _MAX_TIMESTAMP = -62_135_596_800_000_000, 253_402_300_799_999_999
+MIN_TIMESTAMP, MAX_TIMESTAMP = -62_135_596_800_000_000, 253_402_300_799_999_999
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Any]
@@ -183,7 +183,7 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int:
     if not count:
         return now_us
     low, high = int(numbers.min()), int(numbers.max())
-    if low < _MIN_TIMESTAMP or high > _MAX_TIMESTAMP:
+    if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
         raise InvalidRecordError(
             f"timestamps reach from {low} to {high} microseconds since 1970, outside the years "
             "1 to 9999. Were they given in another unit?"

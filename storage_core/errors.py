@@ -6,6 +6,9 @@ the same facts for programs: ``path`` is relative to the store's root.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class StorageError(Exception):
     """Root of all storage errors."""
@@ -155,6 +158,16 @@ class DiskFullError(WriteFailedError):
     """No space or quota is left; nothing of the failed call is visible."""
 
     code = "DISK_FULL"
+
+
+class CollectedError(StorageError):
+    """Steps of one operation failed, and it went on to the end; ``errors`` holds each failure."""
+
+    code = "SEVERAL_FAILED"
+
+    def __init__(self, message: str, errors: Sequence[BaseException] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.errors = tuple(errors)
 
 
 class ReadFailedError(StorageError):

@@ -11,12 +11,15 @@ import json
 import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, TextIO
 
-from storage_core import Store, StoreConfig
+from storage_core import DiskManager, Store, StoreConfig
 from storage_core.native_engine import NativeEngine
 from storage_core.vfs import PosixVfs
 from tests.faults import FaultyVfs
@@ -39,6 +42,26 @@ def append_forever(talk: Talk, path: str, name: str, batch: int, **settings: Any
             written = store.append("t", 0, [b"%s-%d" % (name.encode(), number)] * batch)
             say(talk, written.start, written.end, number)
             number += 1
+
+
+def handle_forever(talk: Talk, path: str, threads: int, **settings: Any) -> None:
+    """Append single records from several threads until killed; say each future that resolves."""
+    manager = DiskManager(StoreConfig(log_dir=path, **settings))
+    handler = manager.get_handler("t", 0)
+    telling = threading.Lock()
+
+    def tell(future: Future[int], name: str) -> None:
+        with telling:
+            say(talk, future.result(), name)
+
+    def produce(thread: int) -> None:
+        for number in range(10**9):
+            name = f"{thread}-{number}"
+            handler.append(name.encode()).add_done_callback(partial(tell, name=name))
+
+    for thread in range(1, threads):
+        threading.Thread(target=produce, args=(thread,)).start()
+    produce(0)
 
 
 def append_times(talk: Talk, path: str, name: str, times: int, partition: int = 0) -> None:
@@ -109,6 +132,7 @@ TASKS: dict[str, Callable[..., None]] = {
         append_times,
         as_user,
         follow,
+        handle_forever,
         hold,
         open_and_append,
         recover_slowly,
