@@ -71,6 +71,43 @@ class Columns:
         )
 
 
+def concat_columns(parts: Sequence[Columns]) -> Columns:
+    """All rows of ``parts`` in order. Stamped and supplied times together count as supplied."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    same_type = all(part.timestamp_type == first.timestamp_type for part in parts)
+    same_time = all(
+        isinstance(part.timestamps, int) and part.timestamps == first.timestamps for part in parts
+    )
+    return Columns(
+        count=sum(part.count for part in parts),
+        timestamps=first.timestamps
+        if same_time
+        else np.concatenate(
+            [np.broadcast_to(np.asarray(part.timestamps), part.count) for part in parts]
+        ),
+        timestamp_type=first.timestamp_type if same_type else TIMESTAMP_SUPPLIED,
+        key=_concat([part.key for part in parts], parts, pa.binary()),
+        value=_concat([part.value for part in parts], parts, pa.binary()),
+        headers=_concat([part.headers for part in parts], parts, HEADERS),
+        sizes=np.concatenate([part.sizes for part in parts]),
+    )
+
+
+def _concat(
+    arrays: Sequence[pa.Array | None], parts: Sequence[Columns], kind: pa.DataType
+) -> pa.Array | None:
+    if all(array is None for array in arrays):
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(part.count, kind) if array is None else array
+            for array, part in zip(arrays, parts, strict=True)
+        ]
+    )
+
+
 def make_columns(
     values: Values,
     keys: Values | None,
@@ -90,7 +127,7 @@ def make_columns(
     count = len(value)
     key = None if keys is None else _binary("keys", keys, count)
     header = None if headers is None else _headers(headers, count)
-    sizes = _sizes(key, value, header)
+    sizes = record_sizes(key, value, header, count)
     if count and (largest := int(sizes.max())) > max_record_bytes:
         row = int(sizes.argmax())
         raise RecordTooLargeError(
@@ -209,8 +246,11 @@ def _lengths(column: pa.Array) -> Int64s:
     return result
 
 
-def _sizes(key: pa.Array | None, value: pa.Array, headers: pa.Array | None) -> Int64s:
-    sizes = _lengths(value)
+def record_sizes(
+    key: pa.Array | None, value: pa.Array | None, headers: pa.Array | None, count: int
+) -> Int64s:
+    """Bytes of key, value and headers of each of ``count`` records."""
+    sizes = np.zeros(count, dtype=np.int64) if value is None else _lengths(value)
     if key is not None:
         sizes = sizes + _lengths(key)
     if headers is not None:

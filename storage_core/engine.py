@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from .columns import Columns
+from .committer import CommitResult, Committer
 from .config import StoreConfig
 from .reader import PartitionReader
 from .records import ActiveFile, OffsetRange, Problem, RecoveryReport
+from .staging import StagedPart
 from .topicfile import TopicFile
 
 
@@ -81,6 +83,13 @@ class Engine(Protocol):
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         """Append through the partition's log, recovering first where that is due."""
+
+    committer: Committer
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        """Publish staged parts, all or none, finishing and recovering first where that is due."""
 
     def log(self, topic: str, partition: int) -> Log:
         """The writing side of a partition that exists."""

@@ -182,6 +182,24 @@ class RecoveryNeededError(StorageError):
     code = "RECOVERY_NEEDED"
 
 
+class InvalidCommitError(StorageError):
+    """A commit message names no staged file of its job; nothing was committed."""
+
+    code = "COMMIT_INVALID"
+
+
+class CommitUnknownError(StorageError):
+    """A commit failed at or behind its commit point: it may be rolled forward by anybody."""
+
+    code = "COMMIT_UNKNOWN"
+
+
+class CommitPendingError(StorageError):
+    """A decided commit of somebody who died must be finished first."""
+
+    code = "COMMIT_PENDING"
+
+
 class UnsafeFileError(StorageError):
     """A symbolic link, device or other non-regular file stands where a log file should."""
 

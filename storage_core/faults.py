@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from .errors import (
     BrokenFrameError,
+    CommitPendingError,
     DamagedLogError,
     DiskFullError,
     ReadFailedError,
@@ -55,6 +56,16 @@ def closed_for_writing(topic: str, partition: int, cause: OSError) -> WriteFaile
     return WriteFailedError(
         f"{topic}-{partition} takes no appends since a write failed: {cause}. "
         "Check the disk, then open the store again: it recovers by itself.",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def commit_pending(topic: str, partition: int) -> CommitPendingError:
+    """The typed error for a partition that a dead committer's intent names."""
+    return CommitPendingError(
+        f"{topic}-{partition}: a commit of somebody who died is not finished. The next writer "
+        "finishes it, or run repair.",
         topic=topic,
         partition=partition,
     )

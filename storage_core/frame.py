@@ -45,6 +45,7 @@ import pyarrow as pa
 from .columns import HEADERS, TIMESTAMP, Columns
 from .config import MAX_FRAME_BYTES
 from .errors import BrokenFrameError
+from .message import message_pieces
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
@@ -80,6 +81,11 @@ class EncodedFrame(NamedTuple):
     buffers: list[bytes | memoryview]
     header: FrameHeader
 
+    def moved(self, *, relative_offset: int, durable_upto: int) -> EncodedFrame:
+        """The same records at another place: only the header is made anew."""
+        header = self.header._replace(relative_offset=relative_offset, durable_upto=durable_upto)
+        return EncodedFrame([pack_header(header), *self.buffers[1:]], header)
+
 
 def encode_frame(
     columns: Columns, *, relative_offset: int, durable_upto: int, compression: str, level: int
@@ -87,30 +93,35 @@ def encode_frame(
     """Encode all of ``columns`` (at least one record) as one frame."""
     low, high = _timestamp_bounds(columns)
     bits, arrays = _present(columns, constant=low == high)
-    batch = pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)) if arrays else None
-    raw = batch.serialize() if batch is not None else pa.py_buffer(b"")
+    pieces = []
+    if arrays:
+        pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))
+    raw_length = sum(map(len, pieces))
     codec = CODECS.index(compression)
-    body = raw if codec == 0 else _codec(compression, level).compress(raw)
-    padding = bytes(-len(body) % 8)
+    if codec:
+        pieces = [_codec(compression, level).compress(pa.py_buffer(b"".join(pieces)))]
+    body_length = sum(map(len, pieces))
+    padding = bytes(-body_length % 8)
     header = FrameHeader(
         columns=bits,
         codec=codec,
         timestamp_type=columns.timestamp_type,
-        length=HEADER_BYTES + len(body) + len(padding) + TRAILER_BYTES,
+        length=HEADER_BYTES + body_length + len(padding) + TRAILER_BYTES,
         records=columns.count,
         relative_offset=relative_offset,
         durable_upto=durable_upto,
         min_timestamp=low,
         max_timestamp=high,
-        body_length=len(body),
-        raw_length=len(raw),
+        body_length=body_length,
+        raw_length=raw_length,
         span=columns.count,
     )
-    checksum = crc32c.crc32c(body)
-    if padding:
-        checksum = crc32c.crc32c(padding, checksum)
+    checksum = 0
+    for piece in (*pieces, padding):
+        checksum = crc32c.crc32c(piece, checksum)
     trailer = padding + _TRAILER.pack(checksum, header.length)
-    return EncodedFrame([pack_header(header), memoryview(body), trailer], header)
+    views = [memoryview(piece) for piece in pieces]
+    return EncodedFrame([pack_header(header), *views, trailer], header)
 
 
 def pack_header(header: FrameHeader) -> bytes:

@@ -10,16 +10,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 from uuid import UUID
 
 from . import checkpoint as checkpoints
 from . import state as states
 from . import watermark as watermarks
+from .apply import apply_parts
 from .checkpoint import Checkpoint
 from .columns import Columns
 from .config import StoreConfig
 from .durable import locked, write_all
-from .faults import OUT_OF_HANDLES, closed_for_writing, is_harmless, watermark_lost, write_failure
+from .faults import (
+    OUT_OF_HANDLES,
+    closed_for_writing,
+    commit_pending,
+    is_harmless,
+    watermark_lost,
+    write_failure,
+)
+from .intents import PartitionIntent
 from .layouts.base import Layout
 from .listing import log_path
 from .records import ActiveFile, OffsetRange, RecoveryReport
@@ -27,6 +37,16 @@ from .recovery import Recovery
 from .state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
 from .tail import Tail
 from .vfs import Vfs
+
+
+class Commits(Protocol):
+    """What a log must know of commits that span partitions."""
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Whether a dead committer's intent names this partition."""
+
+    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
+        """The highest end that a commit is known to have made durable."""
 
 
 class PartitionLog:
@@ -40,6 +60,7 @@ class PartitionLog:
         partition: int,
         topic_uuid: UUID,
         config: StoreConfig,
+        commits: Commits,
     ) -> None:
         self._vfs = vfs
         self._layout = layout
@@ -47,6 +68,7 @@ class PartitionLog:
         self._uuid = topic_uuid
         self._lock_path = f"topics/{topic}/{partition}/lock"
         self._lock = threading.Lock()
+        self._commits = commits
         self._tail = Tail(vfs, layout, layout.log_directory(topic, partition), config)
         self._state = states.NEVER_USED
         self._last_sync = 0.0
@@ -89,7 +111,14 @@ class PartitionLog:
         """
         with self.exclusive():
             first = self._tail.end
-            self._tail.write(columns)
+            mark = self._tail.mark()
+            try:
+                self._tail.write(self._tail.stamped(columns))
+            except OSError as error:
+                # Else recovery would find whole frames of a call that failed, and keep them.
+                if is_harmless(error):
+                    self._tail.rewind(mark)
+                raise
             waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
             if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
                 self.publish()
@@ -109,19 +138,28 @@ class PartitionLog:
             return rolled
 
     @contextmanager
-    def exclusive(self, *, recover: bool = False, alone: bool = True) -> Iterator[None]:
+    def exclusive(
+        self, *, recover: bool = False, alone: bool = True, finishing: bool = False
+    ) -> Iterator[None]:
         """Hold the partition for writing, with a sound and known end.
 
         Args:
             recover: Recover in full even if the last holder left cleanly.
             alone: Refuse to go on without a watermark. A caller that holds every partition of the
                 topic passes False and rebuilds it.
+            finishing: The caller finishes a pending commit, so it does not wait for one.
+
+        Raises:
+            CommitPendingError: a dead committer's intent names this partition. It is raised with
+                nothing done and all locks released, because finishing takes more locks, in order.
         """
         with self._lock:
             if self._poison is not None:
                 raise closed_for_writing(self.topic, self._partition, self._poison)
             try:
                 with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
+                    if not finishing and self._commits.is_pending(self.topic, self._partition):
+                        raise commit_pending(self.topic, self._partition)
                     self._catch_up(fd, recover=recover, alone=alone)
                     self._mark(fd, DIRTY)
                     try:
@@ -141,6 +179,11 @@ class PartitionLog:
         """Keep others out without looking at the log: it is about to go, sound or not."""
         with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
             yield
+
+    def apply(self, intent: PartitionIntent) -> None:
+        """Append what is missing of staged parts, durably. Only inside ``exclusive``."""
+        apply_parts(self._vfs, self._tail, intent)
+        self._tail.sync()
 
     def publish(self) -> None:
         """Sync what was written and make it visible. Only inside ``exclusive``.
@@ -210,13 +253,14 @@ class PartitionLog:
         line = checkpoints.find(self._vfs, self.topic, self._partition, self._uuid)
         published = 0 if watermark is None else watermark.end(self._partition)
         flushed = 0 if line is None else line.last_flushed_offset
+        committed = self._commits.durable_end(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
             vfs=self._vfs,
             layout=self._layout,
             topic=self.topic,
             partition=self._partition,
             config=self.config,
-            durable_end=max(published, flushed),
+            durable_end=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
         ).run()

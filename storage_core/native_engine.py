@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -15,6 +15,7 @@ from . import watermark as watermarks
 from .catalog import Catalog
 from .check import Checker
 from .columns import Columns
+from .committer import CommitResult, Committer
 from .config import StoreConfig
 from .errors import IdentityError, RecoveryNeededError, StorageError
 from .faults import watermark_lost
@@ -26,6 +27,7 @@ from .maintenance import hold_all, recover_topic, repair_indexes, retain_partiti
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, RecoveryReport
 from .segment_reader import NativeSegments, ReadCaches
+from .staging import StagedPart
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -50,6 +52,7 @@ class NativeEngine:
         self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._identity: Identity | None = None
         self._flusher = Flusher(self.flush)
+        self.committer = Committer(vfs, "meta", "staging", self, config)
         self._checkpointed = vfs.monotonic()
 
     def topics(self) -> list[str]:
@@ -92,6 +95,7 @@ class NativeEngine:
         return self._catalog.create(topic, partitions, settings, self._owner().uuid)
 
     def delete_topic(self, topic: str) -> None:
+        self.committer.finish_pending()
         with hold_all(self._all_logs(topic)):
             self._catalog.delete(topic)
         with self._lock:
@@ -134,6 +138,7 @@ class NativeEngine:
         self._restore_identity()
         self.require_writable()
         reports: list[RecoveryReport] = []
+        self.committer.finish_pending()
         for topic in self.topics():
             logs = self._all_logs(topic)
             reports += self._recover_topic(topic)
@@ -174,7 +179,15 @@ class NativeEngine:
             if known is not None:
                 known[1].close()
             config = found.config(self._config)
-            log = PartitionLog(self._vfs, self._layout, topic, partition, found.uuid, config)
+            log = PartitionLog(
+                self._vfs,
+                self._layout,
+                topic,
+                partition,
+                found.uuid,
+                config,
+                self.committer,
+            )
             self._logs[topic, partition] = (found, log)
             return log
 
@@ -197,11 +210,11 @@ class NativeEngine:
         Not inside the action: recovery needs the locks of all partitions, in order, from the first.
         """
         try:
-            result = action()
+            result = self.committer.after_pending(action)
         except RecoveryNeededError:
             # Raised before anything was written: now it can be.
             self._recover_topic(log.topic)
-            return action()
+            return self.committer.after_pending(action)
         if log.unpublished:
             self._recover_topic(log.topic)
         return result
@@ -209,7 +222,27 @@ class NativeEngine:
     def _recover_topic(self, topic: str) -> list[RecoveryReport]:
         found = self._catalog.get(topic)
         timeout_ms = self._config.lock_timeout_ms
-        return recover_topic(self._vfs, topic, found.uuid, self._all_logs(topic), timeout_ms)
+        return self.committer.after_pending(
+            lambda: recover_topic(self._vfs, topic, found.uuid, self._all_logs(topic), timeout_ms)
+        )
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int]) -> None:
+        found = self._catalog.get(topic)
+        timeout_ms = self._config.lock_timeout_ms
+        if not watermarks.publish(self._vfs, topic, found.uuid.bytes, ends, timeout_ms):
+            raise watermark_lost(topic)
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        names = {*topics, *(part.topic for part in parts)}
+        action = partial(self.committer.commit, job, parts, names, app, version)
+        try:
+            return self.committer.after_pending(action)
+        except RecoveryNeededError:
+            for topic in names:
+                self._recover_topic(topic)
+            return self.committer.after_pending(action)
 
     def _checkpoint_if_due(self, log: PartitionLog) -> None:
         waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000

@@ -115,9 +115,10 @@ class ReadStore:
             measured = tuple(dict.fromkeys((*columns, "key", "value")))
         to_the_end = end is None or end > bounds.end
         reader = self._reader(topic, partition)
-        batches = join_small(reader.read(first, stop, measured, to_the_end=to_the_end))
+        batches = reader.read(first, stop, measured, to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
             batches = limit(batches, max_records, max_bytes)
+        batches = join_small(batches)
         return batches if measured == columns else (batch.select(columns) for batch in batches)
 
     def offset_for_timestamp(

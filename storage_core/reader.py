@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .batches import schema_for, to_batch
 from .errors import DataLossError
 from .faults import typed_metadata_errors, typed_read_errors
-from .index import NO_TIMESTAMP
 from .layouts.base import DecodedFrame
 from .listing import Listing
 from .records import SegmentInfo
@@ -28,9 +28,6 @@ class OpenSegment(Protocol):
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
 
-    def largest_timestamp(self) -> int:
-        """Upper bound of the timestamps of a closed segment."""
-
     def close(self) -> None: ...
 
 
@@ -42,6 +39,9 @@ class Segments(Protocol):
 
     def open(self, base: int, listing: Listing) -> OpenSegment:
         """Open one of them; the last may still grow."""
+
+    def largest_timestamp(self, base: int, listing: Listing) -> int:
+        """Upper bound of the timestamps of a closed segment."""
 
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""
@@ -56,6 +56,7 @@ class PartitionReader:
         self._partition = partition
         self._segments = segments
         self._largest: dict[int, int] = {}
+        self._maxima: tuple[Listing | None, npt.NDArray[np.int64]] = (None, np.empty(0, np.int64))
 
     def listing(self) -> Listing:
         """The partition's segments now."""
@@ -116,9 +117,9 @@ class PartitionReader:
                 self._require_change(self.start_offset(), listing)
 
     def _search(self, listing: Listing, timestamp: int, end: int) -> int | None:
-        closed = [self._largest_timestamp(base, listing) for base in listing.bases[:-1]]
-        first = int(np.searchsorted(np.maximum.accumulate(closed or [NO_TIMESTAMP]), timestamp))
-        for base in listing.bases[min(first, len(closed)) :]:
+        newest = self._newest(listing)
+        first = int(np.searchsorted(newest, timestamp))
+        for base in listing.bases[first:]:
             if self._largest.get(base, timestamp) < timestamp:
                 continue
             with self._opened(base, listing) as segment:
@@ -127,10 +128,19 @@ class PartitionReader:
                 return found
         return None
 
+    def _newest(self, listing: Listing) -> npt.NDArray[np.int64]:
+        """For each closed segment the newest timestamp up to its end: rising, so it bisects."""
+        known, newest = self._maxima
+        if known is not listing:
+            each = [self._largest_timestamp(base, listing) for base in listing.bases[:-1]]
+            newest = np.maximum.accumulate(np.array(each, dtype=np.int64))
+            self._maxima = (listing, newest)
+        return newest
+
     def _largest_timestamp(self, base: int, listing: Listing) -> int:
         if base not in self._largest:
-            with self._opened(base, listing) as segment:
-                self._largest[base] = segment.largest_timestamp()
+            with typed_read_errors(self._topic, self._partition, listing.path(base)):
+                self._largest[base] = self._segments.largest_timestamp(base, listing)
         return self._largest[base]
 
     def _segment_of(self, offset: int, end: int, listing: Listing) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from .checkpoint import Checkpoint
 from .config import StoreConfig
 from .durable import read_file, replace_file, write_all
 from .errors import BrokenFrameError, DamagedLogError, SegmentStateError
-from .index import FOOTER_BYTES, is_sealed
+from .index import parse_sealed
 from .layouts.base import Layout
 from .listing import Listing, list_segments, log_path
 from .naming import BROKEN, IDX, TIMEIDX, segment_file
@@ -247,7 +247,8 @@ class Recovery:
 
     def _is_sealed(self, base: int) -> bool:
         data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
-        return is_sealed("offset", data[-FOOTER_BYTES:])
+        stat = self.vfs.stat(log_path(self.directory, base))
+        return stat is not None and parse_sealed("offset", data, stat.size) is not None
 
     def _is_writable(self, base: int) -> bool:
         """Whether we may append to a file: sealing makes it read-only, except for root."""

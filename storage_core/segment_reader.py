@@ -66,6 +66,22 @@ class NativeSegments:
             closed=not listing.is_last(base),
         )
 
+    def largest_timestamp(self, base: int, listing: Listing) -> int:
+        """Upper bound of a closed segment's timestamps, without opening its log if possible."""
+        stat = self._vfs.stat(listing.path(base))
+        if stat is None:
+            raise FileNotFoundError(listing.path(base))
+        path = f"{self._directory}/{segment_file(base, TIMEIDX)}"
+        data = read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
+        parsed = parse_sealed("time", data, stat.size)
+        if parsed is not None:
+            return TimeIndex(*parsed).largest
+        segment = self.open(base, listing)
+        try:
+            return segment.time_index().largest
+        finally:
+            segment.close()
+
     def raise_damage(self) -> None:
         """Nothing to say: what is below the watermark was sound, and nobody looks past it."""
 
@@ -155,10 +171,6 @@ class SegmentReader:
             if extent.end_offset >= end:
                 return None
         return None
-
-    def largest_timestamp(self) -> int:
-        """Upper bound of the segment's timestamps, from its time index."""
-        return self.time_index().largest
 
     def largest_timestamp_in_log(self) -> int:
         """The same from the log's own headers: what deletion must go by, as an index may lie."""

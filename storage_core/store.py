@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from . import groups as consumer_groups
 from .columns import Columns, Values, make_columns
+from .committer import CommitResult
 from .config import StoreConfig
 from .directory import make_engine, open_files
 from .engine import Log
@@ -16,6 +18,7 @@ from .faults import typed_write_errors
 from .foreign import IsolationLevel
 from .read_store import ReadStore
 from .records import OffsetRange, RecoveryReport
+from .staging import Stage, StagedPart
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -154,6 +157,48 @@ class Store(ReadStore):
     def vfs(self) -> Vfs:
         """The files, locks and clock under this store."""
         return self._vfs
+
+    def stage(self, job: str, **overrides: Any) -> Stage:
+        """Private files for one task of a write job; visible to nobody before ``commit``.
+
+        Args:
+            job: Name of the job, the same in all its tasks and unlike any other's.
+            overrides: Topic settings for this job alone, e.g. ``compression="zstd"``.
+        """
+        self._require_writable()
+        return self._engine.committer.stage(
+            job, lambda topic: self._engine.topic(topic).config(self._config).override(overrides)
+        )
+
+    def commit(
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        *,
+        topics: Iterable[str] = (),
+        app: str | None = None,
+        version: int = 0,
+    ) -> CommitResult:
+        """Publish what the tasks of a job staged: on all partitions or on none, exactly once.
+
+        Args:
+            job: The job's name.
+            parts: What ``Stage.finish`` returned, of every task, in the order records should have.
+            topics: Topics to record the version for beside those of the parts (an empty batch).
+            app: Application or query whose versions are counted; the job itself by default.
+            version: A version at or below the last committed one of ``app`` adds nothing.
+
+        Raises:
+            InvalidCommitError: a part is not what a task of this job staged.
+            CommitUnknownError: the commit is decided or may be; repeating it is safe.
+        """
+        self._require_writable()
+        return self._engine.commit(job, parts, topics, job if app is None else app, version)
+
+    def abort(self, job: str, *, topics: Iterable[str] = (), app: str | None = None) -> None:
+        """Give up a job and delete its staging, or finish it if its commit is decided."""
+        self._require_writable()
+        self._engine.committer.abort(job, topics, job if app is None else app)
 
     def flush(self) -> None:
         """Sync and publish what ``fsync=interval`` still holds back."""

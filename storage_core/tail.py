@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from typing import NamedTuple
 
 from .columns import Columns
 from .config import MIB, StoreConfig
-from .layouts.base import Layout, Place
-from .listing import log_path
+from .frame import EncodedFrame
+from .layouts.base import Chunk, Layout, Place
+from .listing import list_segments, log_path
 from .records import TIMESTAMP_APPENDED
 from .recovery import Recovered
-from .segment import ActiveSegment
+from .segment import ActiveSegment, build_indexes, write_indexes
+from .source import MappedSource
 from .state import PartitionState
 from .vfs import Vfs
 
 _WRITEBACK_BYTES = MIB
+
+
+class TailMark(NamedTuple):
+    """An end of the log: next offset, and the active segment with its size (None: no segment)."""
+
+    end: int
+    base: int | None
+    size: int
 
 
 class Tail:
@@ -86,7 +97,6 @@ class Tail:
 
     def write(self, columns: Columns) -> None:
         """Write records behind the end, rolling before a segment would pass its limit."""
-        columns = self._stamped(columns)
         row = 0
         while row < columns.count:
             active = self._writable_segment()
@@ -101,6 +111,45 @@ class Tail:
             row += chunk.rows
             if self._config.fsync == "batch":
                 active.begin_writeback(_WRITEBACK_BYTES)
+
+    def write_frame(self, frame: EncodedFrame) -> None:
+        """Write a frame that was encoded elsewhere, with a header for its place here."""
+        active = self._writable_segment()
+        if frame.header.length > active.room():
+            self.roll()
+            active = self._writable_segment()
+        moved = frame.moved(
+            relative_offset=self.end - active.base,
+            durable_upto=max(0, self.durable_end - active.base),
+        )
+        header = moved.header
+        active.write(Chunk(moved.buffers, header.length, header.records, header.max_timestamp))
+        self.end = active.end_offset
+        active.begin_writeback(_WRITEBACK_BYTES)
+
+    def adopt_file(self, path: str, size: int, records: int) -> None:
+        """Give a durable file of frames a name in the log: it becomes a sealed segment as it is.
+
+        Its indexes come first, so that whoever finds the segment after a crash knows it is sealed.
+        """
+        self.roll()
+        self._drop_empty_segment()
+        source = MappedSource(self._vfs, path)
+        interval = self._config.index_interval_bytes
+        builder = build_indexes(self._layout, source, self.end, interval)
+        write_indexes(self._vfs, self._directory, self.end, builder, size)
+        self._vfs.link(path, log_path(self._directory, self.end))
+        self._vfs.fsync_dir(self._directory)
+        self.end += records
+        self.durable_end = self.end
+        self.rolled = True
+
+    def _drop_empty_segment(self) -> None:
+        """An active segment without a record has the name that the next segment needs."""
+        if self._active is not None:
+            path = self._active.path
+            self.forget()
+            self._vfs.unlink(path)
 
     def sync(self) -> None:
         """Make everything written durable, unless the topic asked for no syncs."""
@@ -121,6 +170,35 @@ class Tail:
             self.durable_end = self.end
         return True
 
+    def mark(self) -> TailMark:
+        """Where the log ends now, to go back to if what follows fails."""
+        active = self._active
+        return TailMark(self.end, *((None, 0) if active is None else (active.base, active.size)))
+
+    def rewind(self, mark: TailMark) -> None:
+        """Take back what was written since ``mark``: none of it was acknowledged or published."""
+        self.forget()
+        for base in list_segments(self._vfs, self._directory).bases:
+            path = log_path(self._directory, base)
+            if base == mark.base:
+                self._cut(path, mark.size)
+            elif base >= mark.end:
+                self._vfs.unlink(path)
+        self._vfs.fsync_dir(self._directory)
+
+    def _cut(self, path: str, size: int) -> None:
+        fd = self._vfs.open(path, "read")
+        try:
+            self._vfs.make_writable(fd)
+        finally:
+            self._vfs.close(fd)
+        fd = self._vfs.open(path, "write")
+        try:
+            self._vfs.truncate(fd, size)
+            self._vfs.fsync(fd)
+        finally:
+            self._vfs.close(fd)
+
     def forget(self) -> bool:
         """Close the files; return whether a sync had failed on them."""
         if self._active is None:
@@ -129,8 +207,8 @@ class Tail:
         active.close()
         return active.sync_failed
 
-    def _stamped(self, columns: Columns) -> Columns:
-        """Append time never goes back, whatever the clock does."""
+    def stamped(self, columns: Columns) -> Columns:
+        """Records without a time of their own get one that never goes back, as the clock may."""
         if columns.timestamp_type != TIMESTAMP_APPENDED:
             return columns
         self._last_append_us = max(self._last_append_us, self._vfs.now_us())

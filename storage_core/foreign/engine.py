@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from ..columns import Columns
+from ..committer import CommitResult, Committer
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, ConfigError, NotWritableError, StorageError
 from ..opening import require_trusted_locks
 from ..reader import PartitionReader
 from ..records import OffsetRange, Problem, RecoveryReport
+from ..staging import StagedPart
 from ..topicfile import TopicFile
 from ..vfs import Vfs
 from .catalog import ForeignCatalog
@@ -47,6 +50,7 @@ class ForeignEngine:
         self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
         self._lock = threading.Lock()
         self._segments: dict[tuple[UUID, int], RowSegments] = {}
+        self.committer = Committer(vfs, STATE_DIRECTORY, f"{STATE_DIRECTORY}/staging", self, config)
         self._logs: dict[tuple[UUID, int], RowLog] = {}
 
     def topics(self) -> list[str]:
@@ -57,7 +61,13 @@ class ForeignEngine:
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         count = self._catalog.get(topic).partitions
-        return tuple(self._of(topic, partition).visible_end() for partition in range(count))
+        ends = [self._of(topic, partition).visible_end() for partition in range(count)]
+        # A decided commit that is not finished is invisible on all its partitions.
+        for intent in self.committer.intents.pending():
+            for part in intent.partitions:
+                if part.topic == topic and part.partition < count:
+                    ends[part.partition] = min(ends[part.partition], part.start)
+        return tuple(ends)
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
         return PartitionReader(self._vfs, topic, partition, self._of(topic, partition))
@@ -89,7 +99,18 @@ class ForeignEngine:
         raise self._no_settings()
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
-        return self.log(topic, partition).append(columns)
+        log = self.log(topic, partition)
+        return self.committer.after_pending(lambda: log.append(columns))
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Nothing to publish: whole records are visible once no intent names them."""
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        names = {*topics, *(part.topic for part in parts)}
+        commit = partial(self.committer.commit, job, parts, names, app, version)
+        return self.committer.after_pending(commit)
 
     def log(self, topic: str, partition: int) -> RowLog:
         found = self._catalog.get(topic)
@@ -98,12 +119,14 @@ class ForeignEngine:
             log = self._logs.get((found.uuid, partition))
             if log is None:
                 config = found.config(self._config)
-                log = RowLog(self._vfs, self._layout, topic, partition, config, segments)
+                log = RowLog(
+                    self._vfs, self._layout, topic, partition, config, segments, self.committer
+                )
                 self._logs[found.uuid, partition] = log
             return log
 
     def roll(self, topic: str, partition: int) -> bool:
-        return self.log(topic, partition).roll()
+        return self.committer.after_pending(self.log(topic, partition).roll)
 
     def retain(self, topic: str) -> dict[int, list[int]]:
         dropped = {}
@@ -117,13 +140,13 @@ class ForeignEngine:
 
     def repair(self) -> list[RecoveryReport]:
         self.require_writable()
+        self.committer.finish_pending()
         reports = []
         for topic in self.topics():
             for partition in range(self._catalog.get(topic).partitions):
                 log = self.log(topic, partition)
-                with log.exclusive() as target:
-                    report = RecoveryReport(topic, partition, target.offset, log.cut_bytes)
-                reports.append(report)
+                with log.exclusive():
+                    reports.append(RecoveryReport(topic, partition, log.end_offset, log.cut_bytes))
         return reports
 
     def flush(self) -> None:

@@ -11,41 +11,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Protocol
 
-import numpy as np
-
-from ..broker_index import IndexEntries, encode_index, parse_rustlog_index
-from ..columns import Columns, Int64s
+from ..apply import frame_columns, read_part
+from ..columns import Columns
 from ..config import StoreConfig
-from ..durable import (
-    create_file,
-    ensure_lock_file,
-    locked,
-    make_directories,
-    read_file,
-    replace_file,
-    write_all,
-)
-from ..errors import DamagedLogError, UnsupportedColumnError, WriteFailedError
-from ..faults import closed_for_writing, is_harmless, write_failure
-from ..records import TIMESTAMP_SUPPLIED, ActiveFile, OffsetRange
+from ..durable import ensure_lock_file, locked
+from ..errors import WriteFailedError
+from ..faults import closed_for_writing, commit_pending, is_harmless, write_failure
+from ..intents import PartitionIntent
+from ..records import ActiveFile, OffsetRange
 from ..vfs import Vfs
+from .files import RowFiles, Target
 from .layout import RowLayout
 from .names import STATE_DIRECTORY
 from .segments import RowSegments
 
-_MOST_BYTES = 8 << 20
 
+class Commits(Protocol):
+    """What a log must know of commits that span partitions."""
 
-class _Target(NamedTuple):
-    """The file that takes the next record."""
-
-    path: str
-    number: int
-    base: int
-    size: int
-    offset: int
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Whether a dead committer's intent names this partition."""
 
 
 class RowLog:
@@ -59,19 +46,19 @@ class RowLog:
         partition: int,
         config: StoreConfig,
         segments: RowSegments,
+        commits: Commits,
     ) -> None:
         self._vfs = vfs
         self._layout = layout
         self._topic = topic
         self._partition = partition
-        self._segments = segments
+        self._commits = commits
+        self._files = RowFiles(vfs, layout, topic, partition, config.segment_bytes, segments)
         self._lock_path = f"{STATE_DIRECTORY}/locks/{topic}-{partition}"
         self._lock = threading.Lock()
         self._poison: OSError | None = None
-        self._active = ActiveFile(0, 0, "")
-        self._durable_end = 0
+        self._target = Target("", 0, 0, 0, 0)
         self.config = config
-        self.cut_bytes = 0
 
     @property
     def base_name(self) -> str:
@@ -83,13 +70,27 @@ class RowLog:
 
     @property
     def active(self) -> ActiveFile:
-        """The file appends go to."""
-        return self._active
+        """The file appends go to, as of the last time the lock was held."""
+        return ActiveFile(self._target.number, self._target.size, self._target.path)
+
+    @property
+    def end_offset(self) -> int:
+        """Next offset, as of the last time the lock was held."""
+        return self._target.offset
 
     @property
     def durable_end(self) -> int:
-        """Offset up to which all records are durable, as far as this process knows."""
-        return self._durable_end
+        """Offset up to which all records are durable: every append syncs."""
+        return self._target.offset
+
+    @property
+    def cut_bytes(self) -> int:
+        """Bytes of torn records cut so far."""
+        return self._files.cut_bytes
+
+    def check(self, columns: Columns) -> None:
+        """Raise UnsupportedColumnError for what the layout has no place for."""
+        self._files.check(columns)
 
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; durable and visible on return.
@@ -99,41 +100,41 @@ class RowLog:
             WriteFailedError: what is visible of this call, if anything, is whole records.
         """
         self.check(columns)
-        with self.exclusive() as target:
-            first = target.offset
-            row = 0
-            while row < columns.count:
-                rows = self._rows_that_fit(columns.sizes[row:], target)
-                data = None
-                if rows:
-                    part = columns.slice(row, row + rows)
-                    data = memoryview(self._encode(part, target.offset))
-                if data is None or (target.size and target.size + len(data) > self._limit):
-                    target = self._next_file(target)
-                    continue
-                target = self._write(target, data, part)
-                row += rows
-            self._raise_watermark(target.offset)
-            self._note(target)
-            return OffsetRange(first, target.offset)
+        with self.exclusive():
+            first = self._target.offset
+            self._target = self._files.append(self._target, columns)
+            return OffsetRange(first, self._target.offset)
+
+    def apply(self, intent: PartitionIntent) -> None:
+        """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
+        self._files.rewind(intent.segment, intent.position)
+        self._target = self._files.target()
+        for part in intent.parts:
+            for frame in read_part(self._vfs, part):
+                columns = frame_columns(frame.header, frame.buffers)
+                self.check(columns)
+                self._target = self._files.append(self._target, columns)
 
     def flush(self) -> None:
         """Nothing waits: every append syncs."""
 
     def roll(self) -> bool:
         """Start a new segment file; False if the last one is empty."""
-        with self.exclusive() as target:
-            if not target.size:
+        with self.exclusive():
+            if not self._target.size:
                 return False
-            self._note(self._next_file(target))
+            self._target = self._files.next_file(self._target)
             return True
 
     def close(self) -> None:
         """Nothing is held open."""
 
     @contextmanager
-    def exclusive(self) -> Iterator[_Target]:
-        """Hold the partition against our other writers, its last file cut to whole records."""
+    def exclusive(self, *, finishing: bool = False) -> Iterator[None]:
+        """Hold the partition against our other writers, its last file cut to whole records.
+
+        ``finishing`` a commit, its own rest is left for ``apply`` to rewind.
+        """
         if self._layout.encode is None:
             raise WriteFailedError(
                 "ordinal files of this era are only read. Open them with layout='cursus' to append "
@@ -145,9 +146,11 @@ class RowLog:
             try:
                 ensure_lock_file(self._vfs, self._lock_path)
                 with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
-                    target = self._target()
-                    self._note(target)
-                    yield target
+                    if not finishing:
+                        if self._commits.is_pending(self._topic, self._partition):
+                            raise commit_pending(self._topic, self._partition)
+                        self._target = self._files.target()
+                    yield
             except OSError as error:
                 if not is_harmless(error):
                     self._poison = error
@@ -157,118 +160,3 @@ class RowLog:
                     topic=self._topic,
                     partition=self._partition,
                 ) from error
-
-    @property
-    def _limit(self) -> int:
-        return self.config.segment_bytes
-
-    def check(self, columns: Columns) -> None:
-        """Raise UnsupportedColumnError for what the layout has no place for."""
-        given = {
-            "key": columns.key is not None,
-            "headers": columns.headers is not None,
-            "timestamp": columns.timestamp_type == TIMESTAMP_SUPPLIED,
-        }
-        for name, has_values in given.items():
-            if has_values and name not in self._layout.columns:
-                raise UnsupportedColumnError(
-                    f"layout {self._layout.name} cannot store the column {name!r}. "
-                    "Leave it out, or use a native store.",
-                    topic=self._topic,
-                    partition=self._partition,
-                )
-
-    def _target(self) -> _Target:
-        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
-        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
-        end = self._segments.end()
-        if end is None:
-            return self._create(directory, 0, 0)
-        if end.damage is not None:
-            raise DamagedLogError(
-                f"{self._topic}-{self._partition}: {end.damage}. Nothing is appended behind "
-                "damage: restore the file from a copy.",
-                topic=self._topic,
-                partition=self._partition,
-                path=end.path,
-                position=end.position,
-                offset=end.offset,
-            )
-        if end.torn:
-            self._cut(end.path, end.position, end.size)
-        return _Target(end.path, files[-1].number, end.base, end.position, end.offset)
-
-    def _cut(self, path: str, position: int, size: int) -> None:
-        """Save a torn record aside, then cut it: appended bytes must follow a whole record."""
-        saved = f"{STATE_DIRECTORY}/broken/{path.replace('/', '~')}-{position}"
-        make_directories(self._vfs, f"{STATE_DIRECTORY}/broken")
-        fd = self._vfs.open(path, "write")
-        try:
-            replace_file(self._vfs, saved, self._vfs.pread(fd, size - position, position))
-            self._vfs.truncate(fd, position)
-            self._vfs.fsync(fd)
-        finally:
-            self._vfs.close(fd)
-        self.cut_bytes += size - position
-
-    def _note(self, target: _Target) -> None:
-        self._active = ActiveFile(target.number, target.size, target.path)
-        self._durable_end = target.offset
-
-    def _create(self, directory: str, number: int, offset: int) -> _Target:
-        name = self._layout.names.format(self._vfs, self._topic, self._partition, number)
-        path = f"{directory}/{name}"
-        make_directories(self._vfs, directory)
-        create_file(self._vfs, path, b"")
-        self._vfs.fsync_dir(directory)
-        return _Target(path, number, offset, 0, offset)
-
-    def _next_file(self, target: _Target) -> _Target:
-        number = target.number + 1 if self._layout.ordinal else target.offset
-        return self._create(target.path.rpartition("/")[0], number, target.offset)
-
-    def _rows_that_fit(self, sizes: Int64s, target: _Target) -> int:
-        """Rows for one write: inside the segment's limit, and not more than a few megabytes."""
-        ends = np.cumsum(sizes[: _MOST_BYTES // self._layout.format.header_bytes])
-        ends = ends + self._layout.format.header_bytes * np.arange(1, len(ends) + 1)
-        room = min(self._limit - target.size, _MOST_BYTES)
-        rows = int(np.searchsorted(ends, room, side="right"))
-        return rows if rows or target.size else 1
-
-    def _encode(self, columns: Columns, offset: int) -> memoryview:
-        assert self._layout.encode is not None
-        return memoryview(self._layout.encode(columns, self._topic, self._partition, offset))
-
-    def _write(self, target: _Target, data: memoryview, columns: Columns) -> _Target:
-        fd = self._vfs.open(target.path, "write")
-        try:
-            write_all(self._vfs, fd, [data], target.size)
-            self._vfs.fsync(fd)
-        finally:
-            self._vfs.close(fd)
-        if self._layout.index_every is not None:
-            self._add_index_entries(target, columns, self._layout.index_every)
-        return target._replace(size=target.size + len(data), offset=target.offset + columns.count)
-
-    def _add_index_entries(self, target: _Target, columns: Columns, every: int) -> None:
-        """Entries for every so many-th record. A broker trusts them, so only behind sound ones."""
-        ordinals = np.arange(columns.count) + (target.offset - target.base)
-        due = np.flatnonzero(ordinals % every == 0)
-        path = target.path.removesuffix(".log") + ".index"
-        existing = read_file(self._vfs, path, 1 << 30)
-        sound = 16 * len(parse_rustlog_index(existing or b"", max(target.size, 1)).offsets)
-        if not len(due) or (existing is not None and sound != len(existing)):
-            return
-        starts = np.concatenate(([0], np.cumsum(columns.sizes + self._layout.format.header_bytes)))
-        entries = IndexEntries(target.offset + due, target.size + starts[due])
-        fd = self._vfs.open(path, "create" if existing is None else "write")
-        try:
-            write_all(self._vfs, fd, [encode_index(entries)], sound)
-            self._vfs.fsync(fd)
-        finally:
-            self._vfs.close(fd)
-
-    def _raise_watermark(self, end: int) -> None:
-        path = f"{self._topic}/partition_{self._partition}.hwm"
-        if self._layout.isolated and self._vfs.stat(path) is not None:
-            replace_file(self._vfs, path, f"{end}\n".encode())

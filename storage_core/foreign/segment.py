@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +11,13 @@ import pyarrow.compute as pc
 
 from ..columns import Int64s
 from ..errors import BrokenFrameError, ConfigError
-from ..index import NO_INDEX, NO_TIMESTAMP, SparseIndex
+from ..index import SparseIndex
 from ..layouts.base import DecodedFrame
 from ..naming import MAX_OFFSET
 from ..records import TIMESTAMP_ABSENT, OffsetPosition
 from ..rows import Ending
 from ..source import Source, WindowSource
-from ..transactions import Isolation, TransactionColumns
+from ..transactions import Isolation
 from .chunks import Chunk, ChunkWalk
 from .layout import RowLayout
 
@@ -46,13 +45,15 @@ class RowSegment:
         topic: str,
         partition: int,
         base: int,
+        next_base: int | None = None,
         holes: bool,
         index: SparseIndex,
-        isolation: Callable[[], Isolation | None],
+        isolation: Callable[[], Isolation | None] = lambda: None,
     ) -> None:
         self._layout = layout
         self._source = source
         self._base = base
+        self._next_base = next_base
         self._holes = holes
         self._index = index
         self._isolation = isolation
@@ -71,47 +72,51 @@ class RowSegment:
             self._source.close()
 
     def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
-        """The records from about ``start`` to ``end`` as frames of a few thousand."""
+        """The records from about ``start`` to ``end`` as frames of a few thousand.
+
+        Raises:
+            BrokenFrameError: behind the last sound record, if that is before ``end``; also when
+                the file of another segment begins at ``end`` but this one goes on.
+        """
         at = self._locate(start)
         position, offset = at.position, at.offset
         for chunk in self._walk.chunks(position, offset):
             yield from self._frames_of(chunk, start, end)
             position, offset = chunk.end_position, chunk.end_offset
             if offset >= end:
-                return
-        if not self._holes:
-            raise BrokenFrameError(
-                f"the file ends before offset {end}", position=position, offset=offset
-            )
+                break
+            if chunk.ending is not Ending.WHOLE:
+                raise _broken(str(chunk.problem), position, offset)
+        else:
+            if not self._holes:
+                raise _broken(f"the file ends before offset {end}", position, offset)
+            return
+        if end == self._next_base:
+            self._require_end(chunk, end)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The whole segment, checked as far as the layout allows."""
-        return self._walk.chunks(0, self._base)
+    def _require_end(self, chunk: Chunk, end: int) -> None:
+        """A closed file must not hold offsets of the next one, nor any other bytes at its end."""
+        behind = int(np.searchsorted(chunk.decoded.offsets, end))
+        if behind < len(chunk.positions):
+            position = int(chunk.positions[behind])
+            raise _broken(f"offset {end} is here and in the next file", position, end)
+        if chunk.end_position < self._source.size:
+            problem = chunk.problem or "the file goes on"
+            raise _broken(f"{problem} where the next file begins", chunk.end_position, end)
 
-    def transactions(self) -> list[TransactionColumns]:
-        """What takes part in transactions, up to the end or the first damage."""
-        found = []
-        with suppress(BrokenFrameError):
-            for chunk in self.chunks():
-                if chunk.decoded.transactions is not None:
-                    found.append(chunk.decoded.transactions)
-        return found
+    def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
+        """Everything from a known record to the end or the first damage, as it stands there."""
+        return self._walk.chunks(position, offset)
 
     def walk_to_end(self, start: tuple[int, int] | None) -> WalkedEnd:
         """Follow whole records from ``start``, or from the last index entry that can be trusted."""
         at = self._locate(MAX_OFFSET) if start is None else OffsetPosition(start[1], start[0])
-        end = WalkedEnd(at.position, at.offset, Ending.WHOLE, None, NO_INDEX)
         offsets, positions = [], []
-        with suppress(BrokenFrameError):
-            for chunk in self._walk.chunks(at.position, at.offset):
-                offsets.append(chunk.decoded.offsets[::_ENTRY_ROWS])
-                positions.append(chunk.positions[::_ENTRY_ROWS])
-                end = WalkedEnd(
-                    chunk.end_position, chunk.end_offset, chunk.ending, chunk.problem, NO_INDEX
-                )
-        if not offsets:
-            return end
-        return end._replace(entries=SparseIndex(np.concatenate(offsets), np.concatenate(positions)))
+        for chunk in self._walk.chunks(at.position, at.offset):
+            offsets.append(chunk.decoded.offsets[::_ENTRY_ROWS])
+            positions.append(chunk.positions[::_ENTRY_ROWS])
+        entries = SparseIndex(np.concatenate(offsets), np.concatenate(positions))
+        return WalkedEnd(chunk.end_position, chunk.end_offset, chunk.ending, chunk.problem, entries)
 
     def first_at(self, timestamp: int, end: int) -> int | None:  # noqa: ARG002
         raise ConfigError(
@@ -119,20 +124,21 @@ class RowSegment:
             "Use offsets, or convert the directory to a native store."
         )
 
-    def largest_timestamp(self) -> int:
-        return NO_TIMESTAMP
-
     def _locate(self, offset: int) -> OffsetPosition:
-        """The last index entry before ``offset`` that leads to the record it names."""
+        """The last index entry before ``offset`` that leads to the record it names.
+
+        Ordinal entries are our own. A broker's are hints, and its payloads may look like records:
+        an entry counts if its record has the right offset and another sound one follows, if any.
+        """
         at = self._index.floor(offset, self._base)
-        if at.position == 0 or self._layout.ordinal:
+        if at.offset > self._base and self._layout.ordinal:
             return at
-        try:
-            first = next(self._walk.chunks(at.position, at.offset)).decoded.offsets
-        except BrokenFrameError:
-            first = np.empty(0, dtype=np.int64)
-        if len(first) and int(first[0]) == at.offset:
-            return at
+        if at.offset > self._base and at.position > 0:
+            chunk = next(self._walk.chunks(at.position, at.offset))
+            found = chunk.decoded.offsets[:2].tolist()
+            sound = len(found) == 2 or chunk.ending is not Ending.DAMAGED
+            if found[:1] == [at.offset] and sound:
+                return at
         return OffsetPosition(self._base, 0)
 
     def _frames_of(self, chunk: Chunk, start: int, end: int) -> Iterator[DecodedFrame]:
@@ -161,6 +167,10 @@ class RowSegment:
             plain: np.ndarray[tuple[int], np.dtype[np.bool_]] = lengths.to_numpy() == 0
             return plain
         return isolation.visible(transactions)
+
+
+def _broken(reason: str, position: int, offset: int) -> BrokenFrameError:
+    return BrokenFrameError(reason, position=position, offset=offset)
 
 
 def _frame(offsets: Int64s, columns: dict[str, pa.Array], first: int, rows: int) -> DecodedFrame:

@@ -12,6 +12,7 @@ from ..durable import read_file
 from ..errors import BrokenFrameError
 from ..index import NO_INDEX, SparseIndex
 from ..listing import Listing, ListingCache
+from ..naming import MAX_OFFSET
 from ..rows import Ending
 from ..source import MappedSource, Source, WindowSource
 from ..transactions import Isolation
@@ -155,6 +156,10 @@ class RowSegments:
                 isolation = self._decide()
                 end = end if isolation is None else min(end, isolation.stable_end)
         return end
+
+    def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
+        """No bound: the search then asks the segment, which says that there are no times."""
+        return MAX_OFFSET
 
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""

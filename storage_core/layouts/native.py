@@ -41,7 +41,7 @@ class NativeLayout:
     def encode(
         self, columns: Columns, place: Place, *, room: int, config: StoreConfig
     ) -> Chunk | None:
-        rows = _rows_for_one_frame(columns, config)
+        rows = rows_for_one_frame(columns, config)
         part = columns if rows == columns.count else columns.slice(0, rows)
         frame = encode_frame(
             part,
@@ -120,7 +120,7 @@ def _claim_at(source: Source, position: int) -> int:
     return header.durable_upto
 
 
-def _rows_for_one_frame(columns: Columns, config: StoreConfig) -> int:
+def rows_for_one_frame(columns: Columns, config: StoreConfig) -> int:
     """As many leading rows as ``frame_records`` and ``frame_bytes`` allow, at least one."""
     rows = min(columns.count, config.frame_records)
     fits = int(np.searchsorted(np.cumsum(columns.sizes[:rows]), config.frame_bytes, side="right"))

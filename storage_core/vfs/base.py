@@ -57,6 +57,8 @@ class Vfs(Protocol):
 
     def make_read_only(self, fd: int) -> None: ...
 
+    def make_writable(self, fd: int) -> None: ...
+
     def send(self, fd: int, sock: socket.socket, position: int, size: int) -> int:
         """Send a range of a file over a blocking socket; fewer bytes only at the file's end."""
 

@@ -159,6 +159,9 @@ class PosixVfs:
     def make_read_only(self, fd: int) -> None:
         os.fchmod(fd, SEALED_MODE)
 
+    def make_writable(self, fd: int) -> None:
+        os.fchmod(fd, FILE_MODE)
+
     def map(self, fd: int) -> memoryview:
         self._system.will_read(fd, 0, _SCAN_BYTES)
         return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))

@@ -1,0 +1,233 @@
+"""The private files of a write task: records encoded and synced, but not yet part of any log.
+
+A task writes frames with offsets that count from 0, under a name nobody else can have. Small parts
+of all partitions share one file; a part that passes ``OWN_FILE_BYTES`` moves to files of its own,
+which the commit turns into segments by a rename. Nothing here is visible to any reader, and a task
+that dies leaves files that are swept by age.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import crc32c
+
+from .columns import Columns, concat_columns
+from .config import MIB, StoreConfig
+from .durable import make_directories, write_all
+from .frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, encode_frame
+from .layouts.native import rows_for_one_frame
+from .naming import check_name
+from .vfs import Vfs
+
+OWN_FILE_BYTES = 16 * MIB
+SUFFIX = ".frames"
+_BUFFERED_BYTES = 64 * MIB
+_SYNC_THREADS = 4
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """Frames of one topic-partition in one staging file: what a task tells the committer.
+
+    ``runs`` are (position, size) of the frames in their order; ``checksum`` covers the headers and
+    trailers, which in turn cover the bodies. ``own_file`` parts may be renamed into place.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    runs: tuple[tuple[int, int], ...]
+    records: int
+    checksum: int
+    own_file: bool
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.runs)
+
+
+class _File:
+    """One staging file being written."""
+
+    def __init__(self, vfs: Vfs, directory: str) -> None:
+        self._vfs = vfs
+        self.path = f"{directory}/{uuid.uuid4()}{SUFFIX}"
+        self.fd = vfs.open(self.path, "create")
+        self.size = 0
+        self._synced_from = 0
+
+    def write(self, frame: EncodedFrame) -> tuple[int, int]:
+        position = self.size
+        self.size = write_all(self._vfs, self.fd, frame.buffers, position)
+        if self.size - self._synced_from >= MIB:
+            self._vfs.begin_writeback(self.fd, self._synced_from, self.size - self._synced_from)
+            self._synced_from = self.size
+        return position, self.size - position
+
+    def finish(self) -> None:
+        """Make the file durable and final: a zombie that kept it open must not change it."""
+        try:
+            self._vfs.fsync(self.fd)
+            self._vfs.make_read_only(self.fd)
+        finally:
+            self._vfs.close(self.fd)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was staged of one topic-partition so far."""
+
+    config: StoreConfig
+    waiting: list[Columns] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    records: int = 0
+    checksum: int = 0
+    own: _File | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.runs)
+
+
+class Stage:
+    """Staging of one task. Used by one thread."""
+
+    def __init__(
+        self, vfs: Vfs, root: str, job: str, config_of: Callable[[str], StoreConfig]
+    ) -> None:
+        self._vfs = vfs
+        self._directory = f"{root}/{check_name('job', job)}"
+        self._config_of = config_of
+        self._parts: dict[TopicPartition, _Part] = {}
+        self._shared: _File | None = None
+        self._files: list[_File] = []
+        self._finished: list[StagedPart] = []
+        self._buffered = 0
+
+    def write(self, topic: str, partition: int, columns: Columns) -> None:
+        """Stage records; their order within the topic-partition is kept."""
+        if not columns.count:
+            return
+        part = self._parts.get((topic, partition))
+        if part is None:
+            part = self._parts[topic, partition] = _Part(self._config_of(topic))
+        part.waiting.append(columns)
+        part.waiting_rows += columns.count
+        size = int(columns.sizes.sum())
+        part.waiting_bytes += size
+        self._buffered += size
+        full = part.waiting_rows >= part.config.frame_records
+        if full or part.waiting_bytes >= part.config.frame_bytes:
+            self._encode(topic, partition, part, keep_rest=True)
+        elif self._buffered >= _BUFFERED_BYTES:
+            self._flush_all()
+
+    def finish(self) -> list[StagedPart]:
+        """Sync everything and return the parts, in an order that keeps each partition's."""
+        self._flush_all()
+        for (topic, partition), part in self._parts.items():
+            self._close_part(topic, partition, part)
+        if self._files:
+            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
+                list(pool.map(_File.finish, self._files))
+            self._vfs.fsync_dir(self._directory)
+        self._files = []
+        return self._finished
+
+    def _flush_all(self) -> None:
+        for (topic, partition), part in self._parts.items():
+            self._encode(topic, partition, part, keep_rest=False)
+
+    def _encode(self, topic: str, partition: int, part: _Part, *, keep_rest: bool) -> None:
+        """Encode what waits as frames; a last incomplete one may wait for more records."""
+        if not part.waiting:
+            return
+        columns = concat_columns(part.waiting)
+        while columns.count:
+            rows = rows_for_one_frame(columns, part.config)
+            if keep_rest and rows == columns.count and rows < part.config.frame_records:
+                break
+            frame = encode_frame(
+                columns if rows == columns.count else columns.slice(0, rows),
+                relative_offset=part.records,
+                durable_upto=0,
+                compression=part.config.compression,
+                level=part.config.compression_level,
+            )
+            self._place(topic, partition, part, frame)
+            columns = columns.slice(rows, columns.count)
+        self._buffered -= part.waiting_bytes
+        part.waiting = [columns] if columns.count else []
+        part.waiting_rows = columns.count
+        part.waiting_bytes = int(columns.sizes.sum()) if columns.count else 0
+        self._buffered += part.waiting_bytes
+
+    def _place(self, topic: str, partition: int, part: _Part, frame: EncodedFrame) -> None:
+        if part.own is not None and part.own.size + frame.header.length > part.config.segment_bytes:
+            self._close_part(topic, partition, part)
+            part.own = self._create()
+            frame = _first_of_file(frame)
+        elif part.own is None and part.size + frame.header.length > OWN_FILE_BYTES:
+            self._move_to_own_file(part)
+        if part.own is None and self._shared is None:
+            self._shared = self._create()
+        target = part.own or self._shared
+        assert target is not None
+        part.runs.append(target.write(frame))
+        part.records += frame.header.records
+        part.checksum = frame_checksum(frame.buffers, part.checksum)
+
+    def _move_to_own_file(self, part: _Part) -> None:
+        """Copy the frames so far: a file of one part alone can become a segment by its name."""
+        part.own = self._create()
+        runs = []
+        for position, size in part.runs:
+            assert self._shared is not None
+            data = self._vfs.pread(self._shared.fd, size, position)
+            start = part.own.size
+            part.own.size = write_all(self._vfs, part.own.fd, [data], start)
+            runs.append((start, size))
+        part.runs = runs
+
+    def _close_part(self, topic: str, partition: int, part: _Part) -> None:
+        if part.runs:
+            target = part.own or self._shared
+            assert target is not None
+            self._finished.append(
+                StagedPart(
+                    topic,
+                    partition,
+                    target.path,
+                    tuple(part.runs),
+                    part.records,
+                    part.checksum,
+                    part.own is not None,
+                )
+            )
+        part.runs, part.records, part.checksum = [], 0, 0
+
+    def _create(self) -> _File:
+        make_directories(self._vfs, self._directory)
+        created = _File(self._vfs, self._directory)
+        self._files.append(created)
+        return created
+
+
+def _first_of_file(frame: EncodedFrame) -> EncodedFrame:
+    """The same frame at relative offset 0."""
+    return frame.moved(relative_offset=0, durable_upto=0)
+
+
+def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:
+    """CRC32C over headers and trailers of frames, continued from ``before``."""
+    headers = crc32c.crc32c(buffers[0][:HEADER_BYTES], before)
+    checksum: int = crc32c.crc32c(buffers[-1][-TRAILER_BYTES:], headers)
+    return checksum
