@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 from .checkpoint import Checkpoint
 from .config import StoreConfig
@@ -223,9 +223,16 @@ class Recovery:
             ) from error
 
     def _save_tail(self, fd: int, base: int, position: int, size: int) -> str:
-        name = segment_file(base, f"-{position}{BROKEN}")
-        path = f"{self.directory}/{name}"
-        replace_file(self.vfs, path, self.vfs.pread(fd, size, position))
+        data = self.vfs.pread(fd, size, position)
+        for number in count():
+            again = f".{number}" if number else ""
+            path = f"{self.directory}/{segment_file(base, f'-{position}{again}{BROKEN}')}"
+            saved = read_file(self.vfs, path, size + 1)
+            if saved is None:
+                replace_file(self.vfs, path, data)
+            # Another tail torn at the same place stays; this one is not saved twice.
+            if saved in (None, data):
+                break
         return path
 
     def _copy_to_new_file(self, base: int) -> None:

@@ -34,7 +34,7 @@ def reopen(path: Path, **settings: Any) -> Store:
 def after_reboot(path: Path, **settings: Any) -> Store:
     """The store as the first process after a power cut opens it: nobody left cleanly."""
     vfs = faulty(path)
-    vfs.boot = os.urandom(16)
+    vfs.boot, vfs.real_syncs = os.urandom(16), False
     return Store(vfs, StoreConfig(**settings))
 
 
