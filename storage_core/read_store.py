@@ -14,7 +14,7 @@ from .config import StoreConfig
 from .engine import Engine
 from .errors import InvalidRecordError, OffsetOutOfRangeError, PartitionNotFoundError
 from .faults import typed_metadata_errors
-from .reader import PartitionReader
+from .reader import Int64s, PartitionReader
 from .records import OffsetRange, Problem, SegmentInfo
 from .topicfile import TopicFile
 from .vfs import Vfs
@@ -69,6 +69,28 @@ class ReadStore:
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
         """The segments below the visible end, from file names and sizes only."""
         return self._reader(topic, partition).segments(self._visible_end(topic, partition))
+
+    def read_slice(
+        self,
+        topic: str,
+        partition: int,
+        segment: SegmentInfo,
+        start: int,
+        end: int,
+        columns: tuple[str, ...] = READ_COLUMNS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a part of one segment, as planned from ``segments``: no listing, no bounds check.
+
+        Raises:
+            DataLossError: the segment has been removed since it was listed.
+        """
+        return join_small(self._reader(topic, partition).read_slice(segment, start, end, columns))
+
+    def index_entries(
+        self, topic: str, partition: int, segment: SegmentInfo
+    ) -> tuple[Int64s, Int64s]:
+        """Offsets and byte positions of a segment's sparse index: where a read can be cut."""
+        return self._reader(topic, partition).index_entries(segment)
 
     def read(
         self,

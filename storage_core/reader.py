@@ -15,8 +15,11 @@ from .errors import DataLossError
 from .faults import typed_metadata_errors, typed_read_errors
 from .layouts.base import DecodedFrame
 from .listing import Listing
+from .naming import MAX_OFFSET
 from .records import SegmentInfo
 from .vfs import Vfs
+
+Int64s = npt.NDArray[np.int64]
 
 
 class OpenSegment(Protocol):
@@ -24,6 +27,9 @@ class OpenSegment(Protocol):
 
     def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``; those of the segment's end at most."""
+
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
 
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
@@ -56,7 +62,7 @@ class PartitionReader:
         self._partition = partition
         self._segments = segments
         self._largest: dict[int, int] = {}
-        self._maxima: tuple[Listing | None, npt.NDArray[np.int64]] = (None, np.empty(0, np.int64))
+        self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
 
     def listing(self) -> Listing:
         """The partition's segments now."""
@@ -71,15 +77,45 @@ class PartitionReader:
     def segments(self, end: int) -> list[SegmentInfo]:
         """The segments that hold offsets below ``end``, from names and sizes only."""
         listing = self.listing()
-        bases = listing.bases
+        if not listing.bases:
+            return []
+        sizes = self._vfs.sizes(listing.directory, ".log")
         found = []
-        for base, next_base in zip(bases, (*bases[1:], end), strict=False):
+        for place, base in enumerate(listing.bases):
             path = listing.path(base)
-            stat = self._vfs.stat(path)
-            if stat is not None and base < end:
-                info = SegmentInfo(base, min(next_base, end), path, stat.size, base != bases[-1])
-                found.append(info)
+            size = sizes.get(path.rpartition("/")[2])
+            last = place + 1 == len(listing.bases)
+            if size is not None and base < end:
+                stop = end if last else min(listing.bases[place + 1], end)
+                found.append(SegmentInfo(base, stop, path, size, not last))
         return found
+
+    def read_slice(
+        self, segment: SegmentInfo, start: int, end: int, names: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        """Records ``start <= offset < end`` of one segment that was listed before.
+
+        Raises:
+            DataLossError: the segment has been removed since.
+        """
+        listing = _listing_of(segment)
+        schema = schema_for(names)
+        try:
+            with self._opened(segment.base, listing) as opened:
+                for frame in opened.frames(start, end):
+                    batch = to_batch(frame, schema, start, end)
+                    if batch is not None:
+                        yield batch
+        except FileNotFoundError:
+            raise self._lost(start, self.listing()) from None
+
+    def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
+        """Offsets and positions where a segment that was listed can be cut."""
+        try:
+            with self._opened(segment.base, _listing_of(segment)) as opened:
+                return opened.index_entries()
+        except FileNotFoundError:
+            raise self._lost(segment.base, self.listing()) from None
 
     def read(
         self, start: int, end: int, names: tuple[str, ...], *, to_the_end: bool = False
@@ -128,7 +164,7 @@ class PartitionReader:
                 return found
         return None
 
-    def _newest(self, listing: Listing) -> npt.NDArray[np.int64]:
+    def _newest(self, listing: Listing) -> Int64s:
         """For each closed segment the newest timestamp up to its end: rising, so it bisects."""
         known, newest = self._maxima
         if known is not listing:
@@ -178,3 +214,11 @@ class PartitionReader:
             partition=self._partition,
             offset=offset,
         )
+
+
+def _listing_of(segment: SegmentInfo) -> Listing:
+    """A listing of one known segment, followed by another if it is closed."""
+    directory, _, name = segment.path.rpartition("/")
+    if segment.sealed:
+        return Listing(directory, (segment.base, MAX_OFFSET), names=(name, ""))
+    return Listing(directory, (segment.base,), names=(name,))

@@ -13,7 +13,15 @@ from .cache import LruCache
 from .config import StoreConfig
 from .durable import read_file
 from .errors import BrokenFrameError
-from .index import FOOTER_BYTES, SparseIndex, TimeIndex, is_sealed, parse_open, parse_sealed
+from .index import (
+    FOOTER_BYTES,
+    Int64s,
+    SparseIndex,
+    TimeIndex,
+    is_sealed,
+    parse_open,
+    parse_sealed,
+)
 from .layouts.base import DecodedFrame, Layout
 from .listing import Listing, ListingCache, log_path
 from .naming import IDX, TIMEIDX, segment_file
@@ -156,6 +164,14 @@ class SegmentReader:
         except BrokenFrameError:
             return OffsetPosition(self.base, 0)
         return found
+
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
+        if self._key is not None:
+            index = self.offset_index()
+        else:
+            index = parse_open(self._index_file(IDX), self.size)
+        return index.offsets, index.positions
 
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""

@@ -70,6 +70,9 @@ class Vfs(Protocol):
 
     def listdir(self, path: str) -> list[str]: ...
 
+    def sizes(self, path: str, suffix: str) -> dict[str, int]:
+        """Sizes of the regular files of a directory whose names end in ``suffix``."""
+
     def mkdir(self, path: str) -> None: ...
 
     def rmdir(self, path: str) -> None: ...

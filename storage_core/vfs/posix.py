@@ -177,6 +177,14 @@ class PosixVfs:
         with self._directory(path) as fd:
             return os.listdir(fd)
 
+    def sizes(self, path: str, suffix: str) -> dict[str, int]:
+        with self._directory(path) as fd, os.scandir(fd) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_size
+                for entry in entries
+                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
+            }
+
     def mkdir(self, path: str) -> None:
         with self._parent(path) as (directory, name):
             os.mkdir(name, DIRECTORY_MODE, dir_fd=directory)
