@@ -26,6 +26,17 @@ def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
     assert list((tmp_path / "work").iterdir()) == []
 
 
+def test_the_benchmark_of_the_handlers_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results"), "handlers"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("append(), 1 thread", "append(), 4 threads", "low-latency", "p99", "bare loop"):
+        assert what in shown
+    assert list((tmp_path / "work").iterdir()) == []
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -35,7 +46,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
 
 
 def test_helpers_are_not_taken_for_benchmarks() -> None:
-    assert "core" in benchmarks()
+    assert {"core", "handlers"} <= set(benchmarks())
     assert not {"data", "measure", "memory"} & set(benchmarks())
 
 
