@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import ExitStack
 from datetime import datetime
 from socket import socket
 from types import TracebackType
@@ -220,11 +221,13 @@ class DiskHandler(WriteQueue):
         while self._wait_for_work(self._writer.sync_due):
             try:
                 self._drain()
-            except Exception as error:
-                # Nobody may wait for ever for a thread that died of a mistake in this package.
+            except BaseException as error:
+                # Nobody may wait for ever for a thread that died of a mistake in this package, or
+                # of a callback that tried to end it.
                 _log.exception("%s: the flush thread failed", self.name)
-                self._writer.failure = self._writer.failure or error
-                self._note_failure()
+                if isinstance(error, Exception):
+                    self._writer.failure = self._writer.failure or error
+                    self._note_failure()
 
     def _drain(self, *, sync: bool = False) -> None:
         with self._meta:
@@ -241,8 +244,10 @@ class DiskHandler(WriteQueue):
                     self._writer.sync(decided)
         finally:
             self._note_failure()
-            for batch in decided:
-                batch.announce()
+            with ExitStack() as stack:
+                # Last in, first out; one that raises does not keep the others from it.
+                for batch in reversed(decided):
+                    stack.callback(batch.announce)
 
     def _note_failure(self) -> None:
         if self._writer.failure is not None and self._failure is None:

@@ -67,15 +67,16 @@ class DiskManager:
             CollectedError: some handlers could not write what was queued; all are closed anyway.
         """
         errors: list[BaseException] = []
+        # Not under the lock: closing waits for callbacks, and those may ask for a handler.
         with self._lock:
-            for name in list(self._handlers):
-                _log.info("closing the handler %s", name)
-                _collect(self._handlers[name].close, errors)
-                del self._handlers[name]
+            handlers, self._handlers = self._handlers, {}
             store, self._store = self._store, None
-            if store is not None:
-                _collect(store.close, errors)
             atexit.unregister(self.close_all_handlers)
+        for name, handler in handlers.items():
+            _log.info("closing the handler %s", name)
+            _collect(handler.close, errors)
+        if store is not None:
+            _collect(store.close, errors)
         if errors:
             raise CollectedError(
                 "closing the handlers failed: " + "; ".join(map(str, errors)), errors

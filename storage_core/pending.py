@@ -88,8 +88,15 @@ class Batch:
             self.done = True
             watched, self._watched = self._watched, []
         self._event.set()
+        interrupt: BaseException | None = None
         for future in watched:
-            future.complete()
+            try:
+                future.complete()
+            except BaseException as error:
+                # Futures log what callbacks raise; this is a way to end the thread. Others first.
+                interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
 
     def watch(self, future: PendingOffset) -> bool:
         """Have ``future`` completed when the batch is; False if it is already."""

@@ -26,7 +26,7 @@ from storage_core.errors import (
     WriteFailedError,
 )
 from storage_core.handler import DiskHandler
-from tests.faults import FaultyVfs, faulty
+from tests.faults import CrashError, FaultyVfs, faulty
 from tests.handlers import NEVER_MS, Gate, handler_on, new_handler, stored
 from tests.processes import wait_until
 from tests.stores import T0, make_store, names
@@ -392,6 +392,48 @@ def test_closing_twice_and_from_several_threads_is_fine(tmp_path: Path) -> None:
             use(b"late")
     with pytest.raises(StoreClosedError):
         handler.read_messages(0, 1)
+
+
+def test_a_callback_that_tries_to_end_the_thread_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(_: Future[int]) -> None:
+        raise SystemExit
+
+    with new_handler(tmp_path, linger_ms=20) as handler:
+        futures = [handler.append(b"x") for _ in range(3)]
+        seen: list[int] = []
+        futures[0].add_done_callback(leave)
+        futures[1].add_done_callback(lambda future: seen.append(future.result()))
+        wait_until(lambda: seen == [1])
+        assert handler.append(b"y").result(timeout=30) == 3
+    assert "the flush thread failed" in caplog.text
+
+
+def test_a_process_that_dies_inside_a_write_leaves_no_future_waiting(tmp_path: Path) -> None:
+    vfs = faulty(tmp_path)
+    handler = handler_on(vfs, linger_ms=NEVER_MS)
+    vfs.crash_after = vfs.changes + 1
+    with pytest.raises(CrashError):
+        handler.append(b"x").result(timeout=30)
+    vfs.crash_after = None
+    handler.close()
+
+
+def test_more_than_one_column_can_hold_is_written_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage_core.partition_writer._PIECE_BYTES", 1000)
+    with new_handler(tmp_path, linger_ms=NEVER_MS) as handler:
+        futures = []
+        for number in range(50):
+            key = b"k%d" % number if number % 3 == 0 else None
+            futures.append(handler.append(b"%d" % number * 100, key))
+        handler.flush()
+        rows = handler.read_messages(0, 100).records.to_pylist()
+    assert [future.result() for future in futures] == list(range(50))
+    assert [row["value"] for row in rows] == [b"%d" % number * 100 for number in range(50)]
+    assert [row["key"] for row in rows if row["key"]] == [b"k%d" % n for n in range(0, 50, 3)]
 
 
 def test_a_callback_may_close_the_handler(tmp_path: Path) -> None:

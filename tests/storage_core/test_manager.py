@@ -121,6 +121,16 @@ def test_a_poisoned_partition_recovers_after_closing_all(
     registry.close_all_handlers()
 
 
+def test_a_callback_may_ask_for_a_handler_while_all_are_closed(tmp_path: Path) -> None:
+    registry = manager(tmp_path, linger_ms=3_600_000)
+    found: list[DiskHandler] = []
+    future = registry.get_handler("t", 0).append(b"x")
+    future.add_done_callback(lambda _: found.append(registry.get_handler("t", 0)))
+    registry.close_all_handlers()
+    assert found[0].write_direct(b"y") == 1
+    registry.close_all_handlers()
+
+
 def test_errors_while_closing_are_raised_together_and_everything_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

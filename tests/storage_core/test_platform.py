@@ -87,6 +87,30 @@ def test_hints_change_nothing(vfs: PosixVfs) -> None:
     vfs.close(fd)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="only where there are hints")
+def test_maps_and_scans_tell_linux_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hints: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, *hint: hints.append(hint))
+    (tmp_path / "f").write_bytes(bytes(4 << 20))
+    for system, expected in ((Portable(), False), (Linux(), True)):
+        vfs = PosixVfs(tmp_path, system)
+        fd = vfs.open("f", "read")
+        vfs.pread(fd, 100, 0)
+        assert hints == []
+        vfs.pread(fd, 1 << 20, 0)
+        vfs.map(fd)
+        vfs.close(fd)
+        assert bool(hints) == expected
+    assert hints == [
+        (0, 0, os.POSIX_FADV_SEQUENTIAL),
+        (1 << 20, 1 << 20, os.POSIX_FADV_WILLNEED),
+        (0, 0, os.POSIX_FADV_SEQUENTIAL),
+        (0, 1 << 20, os.POSIX_FADV_WILLNEED),
+    ]
+
+
 @pytest.mark.parametrize("through", ["dsync", "direct"])
 def test_ragged_writes_arrive_however_the_file_was_opened(vfs: PosixVfs, through: str) -> None:
     expected = b""
