@@ -171,8 +171,6 @@ def _finish(cursor: Cursor, rows: Rows, ends: Int64s) -> Bodies:
     if (offsets[:count] < 0).any():
         count = int(np.argmax(offsets[:count] < 0))
         damage = f"offset {int(offsets[count]) % 2**64} is above 2**63"
-    if damage is not None:
-        damage = f"record at {int(rows.positions[count])}: {damage}"
     return Bodies(
         count=count,
         offsets=offsets[:count],

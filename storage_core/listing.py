@@ -36,7 +36,7 @@ class Listing:
         """Path of a segment's log."""
         if self.names is None:
             return log_path(self.directory, base)
-        return f"{self.directory}/{self.names[self.bases.index(base)]}"
+        return f"{self.directory}/{self.names[self.holding(base)]}"
 
     def holding(self, offset: int) -> int:
         """Index in ``bases`` of the segment that would hold ``offset``; -1 if it is before all."""
@@ -44,6 +44,11 @@ class Listing:
 
     def is_last(self, base: int) -> bool:
         return not self.bases or self.bases[-1] == base
+
+    def following(self, base: int) -> int | None:
+        """Base of the segment behind this one, if there is one."""
+        at = self.holding(base) + 1
+        return self.bases[at] if at < len(self.bases) else None
 
 
 def list_segments(vfs: Vfs, directory: str) -> Listing:

@@ -80,6 +80,16 @@ class TransactionColumns(NamedTuple):
             self.markers.filter(mask),
         )
 
+    def essential(self) -> TransactionColumns:
+        """What a ``TransactionIndex`` looks at: control records, first open ones; offsets rise."""
+        member = self.filter(_lengths(self.ids) > 0)
+        control = _lengths(member.markers) > 0
+        is_open = np.flatnonzero(_is_open(member, control))
+        _, which = _transactions(member)
+        _, first = np.unique(which[is_open], return_index=True)
+        control[is_open[first]] = True
+        return member.filter(control)
+
 
 class Isolation(NamedTuple):
     """The outcome: the last stable offset, and where each committed transaction has its marker."""
@@ -121,7 +131,7 @@ class TransactionIndex:
         inside = columns.filter(counted)
         names, which = _transactions(inside)
         control = _lengths(inside.markers) > 0
-        is_open = pc.equal(inside.states, b"open").to_numpy(zero_copy_only=False) & ~control
+        is_open = _is_open(inside, control)
         first = np.full(len(names), self._high_watermark, dtype=np.int64)
         np.minimum.at(first, which[is_open], inside.offsets[is_open])
         for index in np.flatnonzero(first < self._high_watermark):
@@ -220,6 +230,11 @@ def _transactions(columns: TransactionColumns) -> tuple[list[Transaction], Int64
     unique, which = np.unique(pairs, axis=0, return_inverse=True)
     ids = encoded.dictionary.to_pylist()
     return [(ids[code], int(epoch)) for code, epoch in unique], which.reshape(-1)
+
+
+def _is_open(columns: TransactionColumns, control: Bools) -> Bools:
+    is_open: Bools = pc.equal(columns.states, b"open").to_numpy(zero_copy_only=False)
+    return is_open & ~control
 
 
 def _lengths(column: pa.BinaryArray) -> Int64s:

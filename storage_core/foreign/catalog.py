@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..config import StoreConfig
 from ..durable import (
     create_file,
+    ensure_lock_file,
+    locked,
     make_directories,
     parent,
     read_file,
@@ -28,6 +32,7 @@ from .layout import RowLayout
 from .names import STATE_DIRECTORY
 
 _METADATA = "__topic_metadata.json"
+_LOCK = f"{STATE_DIRECTORY}/locks/topics"
 _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
 
@@ -50,6 +55,9 @@ class ForeignCatalog:
     def get(self, topic: str) -> TopicFile:
         """What can be said of a topic. Its uuid changes when its directory is made anew.
 
+        File systems give numbers of deleted directories to new ones, so a topic that we make also
+        gets a number of ours.
+
         Raises:
             TopicNotFoundError: there is no such topic.
         """
@@ -62,8 +70,9 @@ class ForeignCatalog:
                 f"Topic {topic!r} does not exist in {self._vfs.root}. Topics found: {found}.",
                 topic=topic,
             )
+        made = (read_file(self._vfs, _made(topic), 64) or b"").hex()
         return TopicFile(
-            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{stat.identity}"),
+            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{stat.identity}:{made}"),
             store_uuid=_NAMESPACE,
             partitions=partitions,
             created_at="",
@@ -79,33 +88,45 @@ class ForeignCatalog:
         """Create a topic with an empty log for every partition."""
         check_name("topic", topic)
         check_partitions(partitions)
-        existing = self._layout.names.topics(self._vfs)
-        if topic in existing:
-            raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
-        check_no_case_clash(topic, existing)
-        self._make_logs(topic, 0, partitions)
-        self._register(topic, partitions)
+        with self._exclusive():
+            existing = self._layout.names.topics(self._vfs)
+            if topic in existing:
+                raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
+            check_no_case_clash(topic, existing)
+            make_directories(self._vfs, parent(_made(topic)))
+            replace_file(self._vfs, _made(topic), uuid.uuid4().bytes)
+            self._make_logs(topic, 0, partitions)
+            self._register(topic, partitions)
         return self.get(topic)
 
     def grow(self, topic: str, total: int) -> TopicFile:
         """Give a topic more partitions."""
-        current = self.get(topic).partitions
-        if total < current:
-            raise ConfigError(f"topic {topic!r} has {current} partitions; it cannot shrink.")
-        self._make_logs(topic, current, check_partitions(total))
-        self._register(topic, total)
+        with self._exclusive():
+            current = self.get(topic).partitions
+            if total < current:
+                raise ConfigError(f"topic {topic!r} has {current} partitions; it cannot shrink.")
+            self._make_logs(topic, current, check_partitions(total))
+            self._register(topic, total)
         return self.get(topic)
 
     def delete(self, topic: str) -> None:
         """Remove a topic's directory, out of sight first."""
-        self.get(topic)
-        trash = f"{STATE_DIRECTORY}/deleted/{uuid.uuid4()}"
-        make_directories(self._vfs, parent(trash))
-        directory = self._layout.names.topic_directory(topic)
-        self._vfs.rename(directory, trash)
-        self._vfs.fsync_dir(parent(directory))
-        self._register(topic, None)
-        remove_tree(self._vfs, trash)
+        with self._exclusive():
+            self.get(topic)
+            trash = f"{STATE_DIRECTORY}/deleted/{uuid.uuid4()}"
+            make_directories(self._vfs, parent(trash))
+            directory = self._layout.names.topic_directory(topic)
+            self._vfs.rename(directory, trash)
+            self._vfs.fsync_dir(parent(directory))
+            self._register(topic, None)
+            remove_tree(self._vfs, parent(trash))
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Keep our other processes from changing topics meanwhile."""
+        ensure_lock_file(self._vfs, _LOCK)
+        with locked(self._vfs, _LOCK, self._config.lock_timeout_ms):
+            yield
 
     def _make_logs(self, topic: str, first: int, end: int) -> None:
         for partition in range(first, end):
@@ -151,6 +172,10 @@ class ForeignCatalog:
             ) from error
         found: dict[str, Any] = document
         return found
+
+
+def _made(topic: str) -> str:
+    return f"{STATE_DIRECTORY}/topics/{topic}"
 
 
 def _is_plain(topic: str) -> bool:

@@ -49,11 +49,7 @@ class ChunkWalk:
         self._entries = entries
 
     def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
-        """Chunks to the end of the segment; the last one says how it ends.
-
-        Raises:
-            BrokenFrameError: after the chunk before the damage.
-        """
+        """Chunks to the end of the segment or the first damage; the last one says how it ends."""
         wanted = _FIRST_BYTES
         while True:
             rows = self._rows(position, wanted)
@@ -61,15 +57,14 @@ class ChunkWalk:
             if rows.count == 0 and rows.ending is Ending.TORN and not at_end:
                 wanted *= 2
                 continue
-            chunk, broken = self._decode(rows, position, offset)
-            last = at_end or rows.ending is Ending.DAMAGED
-            yield chunk if last else chunk._replace(ending=Ending.WHOLE, problem=None)
-            if broken is not None:
-                raise broken
-            if last:
+            chunk = self._decode(rows, position, offset)
+            if at_end or chunk.ending is Ending.DAMAGED:
+                yield chunk
                 return
+            # What is torn here goes on in the next chunk.
+            yield chunk._replace(ending=Ending.WHOLE, problem=None)
             position, offset = chunk.end_position, chunk.end_offset
-            wanted = min(max(wanted * 4, _FIRST_BYTES), _MOST_BYTES)
+            wanted = min(wanted * 4, _MOST_BYTES)
 
     def _rows(self, position: int, wanted: int) -> Rows:
         data = self._source.read(position, wanted)
@@ -77,31 +72,24 @@ class ChunkWalk:
         entries = self._entries[first:last] - position
         return walk_lanes(data, 0, len(data), self._layout.format, entries)
 
-    def _decode(
-        self, rows: Rows, position: int, offset: int
-    ) -> tuple[Chunk, BrokenFrameError | None]:
-        """Decode ``rows``; if one is broken, those before it and the error."""
+    def _decode(self, rows: Rows, position: int, offset: int) -> Chunk:
+        """Decode ``rows``; if one is broken, those before it."""
         place = Place(self._topic, self._partition, position, offset, self._holes)
         data = self._source.read(position, rows.end)
-        broken = None
-        if rows.count:
+        decoded = Decoded(np.empty(0, dtype=np.int64), {})
+        ending, problem = rows.ending, rows.problem
+        while rows.count:
             try:
                 decoded = self._layout.decode(data, rows, place)
+                break
             except BrokenFrameError as error:
-                broken = error
-                sound = int(np.searchsorted(rows.positions, (error.position or 0) - position))
-                rows = rows.slice(0, sound)
-        if rows.count == 0:
-            decoded = Decoded(np.empty(0, dtype=np.int64), {})
-        elif broken is not None:
-            decoded = self._layout.decode(data, rows, place)
+                ending, problem = Ending.DAMAGED, str(error)
+                sound = np.searchsorted(rows.positions, (error.position or 0) - position)
+                rows = rows.slice(0, int(sound))
         end_offset = int(decoded.offsets[-1]) + 1 if rows.count else offset
-        ending = Ending.DAMAGED if broken is not None else rows.ending
-        problem = str(broken) if broken is not None else rows.problem
-        chunk = Chunk(
+        return Chunk(
             decoded, rows.positions + position, position + rows.end, end_offset, ending, problem
         )
-        return chunk, broken
 
 
 def is_zero_tail(source: Source, position: int) -> bool:

@@ -11,7 +11,8 @@ from uuid import UUID
 from ..columns import Columns
 from ..committer import CommitResult, Committer
 from ..config import StoreConfig
-from ..errors import BrokenFrameError, ConfigError, NotWritableError, StorageError
+from ..errors import ConfigError, NotWritableError, StorageError
+from ..faults import typed_read_errors
 from ..opening import require_trusted_locks
 from ..reader import PartitionReader
 from ..records import OffsetRange, Problem, RecoveryReport
@@ -170,27 +171,31 @@ class ForeignEngine:
         segments = self._of(topic, partition)
         try:
             listing = segments.listing()
+            found = segments.end()
             for base in listing.bases:
-                segment = segments.open(base, listing)
-                try:
-                    for _ in segment.chunks():
-                        pass
-                finally:
-                    segment.close()
-            segments.raise_damage()
-        except BrokenFrameError as error:
+                following = listing.following(base)
+                end = found.offset if following is None and found is not None else following
+                with typed_read_errors(topic, partition, listing.path(base)):
+                    segment = segments.open(base, listing)
+                    try:
+                        for _ in segment.frames(base, base if end is None else end):
+                            pass
+                    finally:
+                        segment.close()
+            if found is not None and found.damage is not None:
+                with typed_read_errors(topic, partition, found.path):
+                    raise found.damage
+        except StorageError as error:
             yield Problem(
                 "error",
-                "LOG_DAMAGED",
-                f"{topic}-{partition}: {error}",
+                error.code,
+                str(error),
                 topic,
                 partition,
-                listing.directory,
+                error.path,
                 error.position,
                 error.offset,
             )
-        except StorageError as error:
-            yield Problem("error", error.code, str(error), topic, partition, error.path)
 
     def _no_settings(self) -> ConfigError:
         return ConfigError(

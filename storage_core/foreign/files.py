@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..broker_index import IndexEntries, encode_index, parse_rustlog_index
+from ..broker_index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from ..columns import Columns, Int64s
-from ..durable import create_file, make_directories, read_file, replace_file, write_all
+from ..durable import create_file, make_directories, replace_file, write_all
 from ..errors import DamagedLogError, UnsupportedColumnError
 from ..records import TIMESTAMP_SUPPLIED
+from ..source import WindowSource
 from ..vfs import Vfs
+from .chunks import is_zero_tail
 from .layout import RowLayout
 from .names import STATE_DIRECTORY
 from .segments import RowSegments
@@ -28,6 +30,15 @@ class Target(NamedTuple):
     base: int
     size: int
     offset: int
+
+
+class _Piece(NamedTuple):
+    """Encoded records for one write; ``sizes`` are those of their payloads."""
+
+    data: memoryview
+    rows: int
+    sizes: Int64s
+    new_file: bool
 
 
 class RowFiles:
@@ -89,22 +100,46 @@ class RowFiles:
             )
         if end.torn:
             self._cut(end.path, end.position, end.size)
-        return Target(end.path, files[-1].number, end.base, end.position, end.offset)
+        found = Target(end.path, files[-1].number, end.base, end.position, end.offset)
+        # Behind the holes of a compacted file the broker would expect no record of its own.
+        return self.next_file(found) if end.compacted and end.offset > end.base else found
 
     def append(self, target: Target, columns: Columns) -> Target:
-        """Write records durably, rolling before a file would pass its limit."""
-        row = 0
-        while row < columns.count:
-            rows = self._rows_that_fit(columns.sizes[row:], target)
-            part = columns.slice(row, row + rows)
-            data = self._encode(part, target.offset) if rows else memoryview(b"")
-            if not rows or (target.size and target.size + len(data) > self._limit):
+        """Write records durably, rolling before a file would pass its limit.
+
+        All is encoded before anything is written: a record that cannot be stored leaves nothing.
+        """
+        for piece in self._pieces(columns, target):
+            if piece.new_file:
                 target = self.next_file(target)
-                continue
-            target = self._write(target, data, part)
-            row += rows
+            target = self._write(target, piece)
         self._raise_watermark(target.offset)
         return target
+
+    def _pieces(self, columns: Columns, target: Target) -> list[_Piece]:
+        pieces = []
+        row, size = 0, target.size
+        while row < columns.count:
+            rows = self._rows_that_fit(columns.sizes[row:], size)
+            new_file = rows == 0
+            if new_file:
+                size = 0
+                rows = self._rows_that_fit(columns.sizes[row:], size)
+            part = columns.slice(row, row + rows)
+            data = self._encode(part, target.offset + row)
+            pieces.append(_Piece(data, rows, part.sizes, new_file))
+            size += len(data)
+            row += rows
+        return pieces + self._closing(columns, target.offset + row)
+
+    def _closing(self, columns: Columns, offset: int) -> list[_Piece]:
+        """Control records that commit the transactions some records were written under."""
+        if self._layout.closing is None:
+            return []
+        records = self._layout.closing(columns, self._topic, self._partition, offset)
+        sizes = np.array([len(record) for record in records], dtype=np.int64)
+        data = memoryview(b"".join(records))
+        return [_Piece(data, len(records), sizes, new_file=False)] if records else []
 
     def next_file(self, target: Target) -> Target:
         """Start another file behind ``target``."""
@@ -134,12 +169,13 @@ class RowFiles:
         self._vfs.fsync_dir(directory)
 
     def _cut(self, path: str, position: int, size: int) -> None:
-        """Save a torn record aside, then cut it: appended bytes must follow a whole record."""
+        """Cut a torn record, saved aside unless it is zeros: appended bytes follow a whole one."""
         saved = f"{STATE_DIRECTORY}/broken/{path.replace('/', '~')}-{position}"
         make_directories(self._vfs, f"{STATE_DIRECTORY}/broken")
         fd = self._vfs.open(path, "write")
         try:
-            replace_file(self._vfs, saved, self._vfs.pread(fd, size - position, position))
+            if not is_zero_tail(WindowSource(self._vfs, fd, size), position):
+                replace_file(self._vfs, saved, self._vfs.pread(fd, size - position, position))
             self._vfs.truncate(fd, position)
             self._vfs.fsync(fd)
         finally:
@@ -154,43 +190,55 @@ class RowFiles:
         self._vfs.fsync_dir(directory)
         return Target(path, number, offset, 0, offset)
 
-    def _rows_that_fit(self, sizes: Int64s, target: Target) -> int:
-        """Rows for one write: inside the file's limit, and not more than a few megabytes."""
-        header = self._layout.format.header_bytes
-        ends = np.cumsum(sizes[: _MOST_BYTES // header] + header)
-        room = min(self._limit - target.size, _MOST_BYTES)
-        rows = int(np.searchsorted(ends, room, side="right"))
-        return rows if rows or target.size else 1
+    def _rows_that_fit(self, sizes: Int64s, size: int) -> int:
+        """Rows for one write behind ``size`` bytes; 0 when the next one needs a new file."""
+        overhead = self._layout.overhead(self._topic)
+        most = min(self._limit, _MOST_BYTES) // overhead + 1
+        ends = np.cumsum(sizes[:most] + overhead)
+        fitting = int(np.searchsorted(ends, self._limit - size, side="right"))
+        if not fitting:
+            return 0 if size else 1
+        return min(fitting, max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right"))))
 
     def _encode(self, columns: Columns, offset: int) -> memoryview:
         assert self._layout.encode is not None
         return memoryview(self._layout.encode(columns, self._topic, self._partition, offset))
 
-    def _write(self, target: Target, data: memoryview, columns: Columns) -> Target:
+    def _write(self, target: Target, piece: _Piece) -> Target:
         fd = self._vfs.open(target.path, "write")
         try:
-            write_all(self._vfs, fd, [data], target.size)
+            write_all(self._vfs, fd, [piece.data], target.size)
             self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)
         if self._layout.index_every is not None:
-            self._add_index_entries(target, columns, self._layout.index_every)
-        return target._replace(size=target.size + len(data), offset=target.offset + columns.count)
+            self._add_index_entries(target, piece, self._layout.index_every)
+        return target._replace(
+            size=target.size + len(piece.data), offset=target.offset + piece.rows
+        )
 
-    def _add_index_entries(self, target: Target, columns: Columns, every: int) -> None:
-        """Entries for every so many-th record. A broker trusts them, so only behind sound ones."""
-        ordinals = np.arange(columns.count) + (target.offset - target.base)
-        due = np.flatnonzero(ordinals % every == 0)
-        path = target.path.removesuffix(".log") + ".index"
-        existing = read_file(self._vfs, path, 1 << 30)
-        sound = 16 * len(parse_rustlog_index(existing or b"", max(target.size, 1)).offsets)
-        if not len(due) or (existing is not None and sound != len(existing)):
+    def _add_index_entries(self, target: Target, piece: _Piece, every: int) -> None:
+        """Entries for every so many-th record. A broker trusts them, so only behind a whole index.
+
+        Whole means as many entries as the records before ask for, the last of them plausible.
+        """
+        before = target.offset - target.base
+        due = np.flatnonzero((np.arange(piece.rows) + before) % every == 0)
+        if not len(due):
             return
-        starts = np.concatenate(([0], np.cumsum(columns.sizes + self._layout.format.header_bytes)))
+        path = target.path.removesuffix(".log") + ".index"
+        size = -(-before // every) * ENTRY_BYTES
+        stat = self._vfs.stat(path)
+        if (0 if stat is None else stat.size) != size:
+            return
+        starts = np.concatenate(([0], np.cumsum(piece.sizes + self._layout.format.header_bytes)))
         entries = IndexEntries(target.offset + due, target.size + starts[due])
-        fd = self._vfs.open(path, "create" if existing is None else "write")
+        fd = self._vfs.open(path, "create" if stat is None else "write")
         try:
-            write_all(self._vfs, fd, [encode_index(entries)], sound)
+            last = self._vfs.pread(fd, ENTRY_BYTES, max(0, size - ENTRY_BYTES))
+            if size and not len(parse_rustlog_index(last, target.size).offsets):
+                return
+            write_all(self._vfs, fd, [encode_index(entries)], size)
             self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)

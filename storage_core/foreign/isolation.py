@@ -1,15 +1,22 @@
-"""The cursus broker's transactions: which records a reader may see, and how far."""
+"""The cursus broker's transactions: which records a reader may see, and how far.
+
+What is visible depends on every transaction of the partition, so all of it has to be looked at
+once. What counts of a closed file is little; it is kept in memory and, where the directory can be
+written, in ``.cursus-spark/index/<topic>-<partition>.txns``. The open file is followed as it grows.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, Protocol
 
 from ..durable import read_file
 from ..listing import Listing
-from ..transactions import Isolation, TransactionColumns, TransactionIndex, parse_journal
-from ..vfs import Vfs
+from ..transactions import Isolation, Journal, TransactionColumns, TransactionIndex, parse_journal
+from ..vfs import FileStat, Vfs
+from .chunks import Chunk
+from .transaction_file import Remembered, TransactionFile
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 JOURNAL = "__transaction_state.journal"
@@ -25,58 +32,115 @@ def high_watermark(vfs: Vfs, topic: str, partition: int, log_end: int) -> int:
     return min(int(stripped), log_end) if stripped.isdigit() else log_end
 
 
-class _Transactional(Protocol):
-    def transactions(self) -> list[TransactionColumns]: ...
+class _Segment(Protocol):
+    def chunks(self, position: int, offset: int) -> Iterator[Chunk]: ...
 
     def close(self) -> None: ...
+
+
+OpenSegment = Callable[[int, Listing], _Segment]
+
+
+class _Followed(NamedTuple):
+    """How far the open file has been looked at, and what was found."""
+
+    path: str
+    identity: tuple[int, int]
+    position: int
+    offset: int
+    found: tuple[TransactionColumns, ...]
 
 
 class PartitionIsolation:
     """Gathers the transactions of one partition. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, level: IsolationLevel) -> None:
+    def __init__(self, vfs: Vfs, topic: str, partition: int, level: IsolationLevel) -> None:
         self._vfs = vfs
         self._level = level
         self._lock = threading.Lock()
-        self._closed: dict[str, list[TransactionColumns]] = {}
-        self._decided: tuple[Listing, int, bytes, Isolation] | None = None
+        self._closed = TransactionFile(vfs, topic, partition)
+        self._followed: _Followed | None = None
+        self._journal: tuple[FileStat | None, Journal] = (None, {})
+        self._decided: tuple[Listing, int, FileStat | None, Isolation] | None = None
 
-    def has_journal(self) -> bool:
-        """Whether transactions may hold back the end; without a journal no broker runs any."""
-        return self._level == "read_committed" and (
-            self._vfs.stat(JOURNAL) is not None or self._vfs.stat("raft") is not None
-        )
-
-    def decide(
-        self, listing: Listing, limit: int, open_segment: Callable[[int, Listing], _Transactional]
-    ) -> Isolation | None:
+    def decide(self, listing: Listing, limit: int, open_segment: OpenSegment) -> Isolation | None:
         """What is stable and committed below ``limit``; None when everything counts."""
         if self._level == "read_uncommitted":
             return None
-        journal = read_file(self._vfs, JOURNAL, _MAX_JOURNAL_BYTES) or b""
         with self._lock:
+            stat, journal = self._read_journal()
             known = self._decided
-            if known is not None and known[:3] == (listing, limit, journal):
+            if known is not None and known[:3] == (listing, limit, stat):
                 return known[3]
             index = TransactionIndex(limit)
-            for base in listing.bases:
-                for columns in self._gather(base, listing, open_segment):
+            for columns in self._closed_files(listing, open_segment):
+                index.add(columns)
+            if listing.bases:
+                for columns in self._open_file(listing, open_segment):
                     index.add(columns)
-            decided = index.decide(parse_journal(journal))
-            self._decided = (listing, limit, journal, decided)
+            decided = index.decide(journal)
+            self._decided = (listing, limit, stat, decided)
             return decided
 
-    def _gather(
-        self, base: int, listing: Listing, open_segment: Callable[[int, Listing], _Transactional]
-    ) -> list[TransactionColumns]:
+    def _read_journal(self) -> tuple[FileStat | None, Journal]:
+        stat = self._vfs.stat(JOURNAL)
+        if stat != self._journal[0]:
+            data = read_file(self._vfs, JOURNAL, _MAX_JOURNAL_BYTES) or b""
+            self._journal = (stat, parse_journal(data))
+        return self._journal
+
+    def _closed_files(
+        self, listing: Listing, open_segment: OpenSegment
+    ) -> Iterator[TransactionColumns]:
+        current, fresh = {}, False
+        for base in listing.bases[:-1]:
+            path = listing.path(base)
+            stat = self._vfs.stat(path)
+            if stat is None:
+                continue
+            known = self._closed.get(path)
+            if known is None or (known.size, known.modified_ns) != (stat.size, stat.modified_ns):
+                found = self._scan(base, listing, open_segment)
+                known, fresh = Remembered(stat.size, stat.modified_ns, found), True
+            current[path] = known
+            yield from known.found
+        if fresh:
+            self._closed.save(current)
+
+    def _open_file(
+        self, listing: Listing, open_segment: OpenSegment
+    ) -> tuple[TransactionColumns, ...]:
+        base = listing.bases[-1]
         path = listing.path(base)
-        if path in self._closed:
-            return self._closed[path]
+        stat = self._vfs.stat(path)
+        if stat is None:
+            return ()
+        known = self._followed
+        if (
+            known is None
+            or (known.path, known.identity) != (path, stat.identity)
+            or known.position > stat.size
+        ):
+            known = _Followed(path, stat.identity, 0, base, ())
+        found = list(known.found)
+        position, offset = known.position, known.offset
         segment = open_segment(base, listing)
         try:
-            found = segment.transactions()
+            for chunk in segment.chunks(position, offset):
+                if chunk.decoded.transactions is not None:
+                    found.append(chunk.decoded.transactions.essential())
+                position, offset = chunk.end_position, chunk.end_offset
         finally:
             segment.close()
-        if not listing.is_last(base):
-            self._closed[path] = found
-        return found
+        self._followed = _Followed(path, stat.identity, position, offset, tuple(found))
+        return self._followed.found
+
+    def _scan(
+        self, base: int, listing: Listing, open_segment: OpenSegment
+    ) -> tuple[TransactionColumns, ...]:
+        segment = open_segment(base, listing)
+        try:
+            chunks = (chunk.decoded.transactions for chunk in segment.chunks(0, base))
+            return tuple(found.essential() for found in chunks if found is not None)
+        finally:
+            segment.close()

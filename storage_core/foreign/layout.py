@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -9,18 +10,21 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ..broker_encode import encode_messages
-from ..broker_headers import headers_column
+from ..broker_encode import encode_control, encode_messages
+from ..broker_headers import fields_from_headers, headers_column
 from ..broker_index import IndexEntries, parse_broker_index, parse_rustlog_index
 from ..broker_ordinal import parse_ordinal
 from ..broker_records import Bodies, parse_bodies
 from ..columns import Columns, Int64s
 from ..config import GIB, MIB
-from ..errors import BrokenFrameError
+from ..errors import BrokenFrameError, InvalidRecordError
 from ..rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows, payload_column
 from ..rows import row_offsets as rustlog_offsets
 from ..transactions import TransactionColumns
 from .names import CursusNames, FlatNames, Names, RustlogNames
+
+# Bytes of a framed form E without any text.
+_FORM_E = 80
 
 
 class Place(NamedTuple):
@@ -57,7 +61,10 @@ class Encode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """One kind of broker directory. Stateless."""
+    """One kind of broker directory. Stateless.
+
+    ``encode`` is None where we only read; ``closing`` gives records that must follow an append.
+    """
 
     name: str
     names: Names
@@ -70,6 +77,11 @@ class RowLayout:
     parse_index: Callable[[bytes, int], IndexEntries] | None = None
     index_every: int | None = None
     isolated: bool = False
+    closing: Callable[[Columns, str, int, int], list[bytes]] | None = None
+
+    def overhead(self, topic: str) -> int:
+        """Most bytes that a stored record has beside those of its columns."""
+        return self.format.header_bytes if self.closing is None else _FORM_E + len(topic)
 
 
 def _broken(reason: str, rows: Rows, row: int, place: Place, offset: int) -> BrokenFrameError:
@@ -145,6 +157,31 @@ def _encode_broker(columns: Columns, topic: str, partition: int, offset: int) ->
     )
 
 
+def _commits(columns: Columns, topic: str, partition: int, offset: int) -> list[bytes]:
+    """A commit for every transaction that some records name: they stay invisible without."""
+    fields = fields_from_headers(columns.headers, columns.count)
+    ids = fields.texts.get("txn_id")
+    if ids is None:
+        return []
+    epochs = fields.numbers.get("epoch", np.zeros(columns.count, dtype=np.int64))
+    pairs = dict.fromkeys(zip(ids.to_pylist(), epochs.tolist(), strict=True))
+    try:
+        return [
+            encode_control(
+                topic=topic,
+                partition=partition,
+                offset=offset + row,
+                txn_id=name.decode(),
+                epoch=epoch,
+            )
+            for row, (name, epoch) in enumerate(pair for pair in pairs if pair[0])
+        ]
+    except (UnicodeDecodeError, struct.error) as error:
+        raise InvalidRecordError(
+            f"a transaction cannot be committed under its txn_id and epoch: {error}"
+        ) from error
+
+
 def _values(columns: Columns) -> pa.Array:
     return pa.nulls(columns.count, pa.binary()) if columns.value is None else columns.value
 
@@ -170,6 +207,7 @@ BROKER_LAYOUT = RowLayout(
     columns=frozenset({"value", "key", "headers"}),
     parse_index=parse_broker_index,
     isolated=True,
+    closing=_commits,
 )
 BROKER_ORDINAL_LAYOUT = RowLayout(
     name="cursus-broker",

@@ -103,7 +103,7 @@ class RowLog:
         with self.exclusive():
             first = self._target.offset
             self._target = self._files.append(self._target, columns)
-            return OffsetRange(first, self._target.offset)
+            return OffsetRange(first, first + columns.count)
 
     def apply(self, intent: PartitionIntent) -> None:
         """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""

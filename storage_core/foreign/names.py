@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
+from ..errors import LayoutMismatchError
 from ..naming import MAX_OFFSET
 from ..vfs import Vfs
 
@@ -136,7 +137,17 @@ class CursusNames(FlatNames):
         return topic
 
     def segments(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
-        return self._nested(vfs, topic, partition) or super().segments(vfs, topic, partition)
+        nested = self._nested(vfs, topic, partition)
+        flat = super().segments(vfs, topic, partition)
+        if nested and flat:
+            raise LayoutMismatchError(
+                f"{topic}-{partition} has files both in {topic}/ and in "
+                f"{topic}/partition_{partition}/, and nothing tells which come first. "
+                "Move one kind away.",
+                topic=topic,
+                partition=partition,
+            )
+        return nested or flat
 
     def format(self, vfs: Vfs, topic: str, partition: int, number: int) -> str:
         if self._nested(vfs, topic, partition):

@@ -45,10 +45,12 @@ def _modified_us(stat: object) -> int:
 def _remove(vfs: Vfs, path: str, directory: str) -> None:
     """Rename, sync, delete, as the cursus broker does: after a crash its start finishes the job."""
     index = path.removesuffix(".log") + ".index"
+    sidecar = f"{path.rpartition('/')[2]}.compacted-"
+    sidecars = [name for name in vfs.listdir(directory) if name.startswith(sidecar)]
     for name in (path, index):
         with suppress(FileNotFoundError):
             vfs.rename(name, f"{name}.deleted")
     vfs.fsync_dir(directory)
-    for name in (path, index):
+    for name in (f"{path}.deleted", f"{index}.deleted", *(f"{directory}/{s}" for s in sidecars)):
         with suppress(FileNotFoundError):
-            vfs.unlink(f"{name}.deleted")
+            vfs.unlink(name)

@@ -118,6 +118,10 @@ class RowSegment:
         entries = SparseIndex(np.concatenate(offsets), np.concatenate(positions))
         return WalkedEnd(chunk.end_position, chunk.end_offset, chunk.ending, chunk.problem, entries)
 
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
+        return self._index.offsets, self._index.positions
+
     def first_at(self, timestamp: int, end: int) -> int | None:  # noqa: ARG002
         raise ConfigError(
             f"layout {self._layout.name} stores no timestamps, so records cannot be found by time. "

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from ..cache import LruCache
 from ..durable import read_file
-from ..errors import BrokenFrameError
+from ..errors import BrokenFrameError, DamagedLogError
+from ..faults import typed_read_errors
 from ..index import NO_INDEX, SparseIndex
 from ..listing import Listing, ListingCache
 from ..naming import MAX_OFFSET
 from ..rows import Ending
 from ..source import MappedSource, Source, WindowSource
 from ..transactions import Isolation
-from ..vfs import Vfs
+from ..vfs import FileStat, Vfs
 from .chunks import is_zero_tail
 from .isolation import IsolationLevel, PartitionIsolation, high_watermark
 from .layout import RowLayout
+from .names import SegmentName
 from .segment import RowSegment, WalkedEnd
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 
 _MAX_INDEX_BYTES = 1 << 30
 _COMPACTED = b"cursus-compaction-v1\n"
-_FileKey = tuple[str, tuple[int, int]]
+_FileKey = tuple[str, FileStat]
 
 
 class RowEnd(NamedTuple):
@@ -33,13 +36,22 @@ class RowEnd(NamedTuple):
 
     path: str
     base: int
-    size: int
-    identity: tuple[int, int]
+    stat: FileStat
     position: int
     offset: int
     torn: bool
+    compacted: bool
     damage: BrokenFrameError | None
     entries: SparseIndex
+
+    @property
+    def size(self) -> int:
+        return self.stat.size
+
+    def grown_to(self, path: str, base: int, stat: FileStat) -> bool:
+        """Whether that file is this one with more behind it."""
+        same = (self.path, self.base, self.stat.identity) == (path, base, stat.identity)
+        return same and self.size < stat.size and self.damage is None
 
 
 class RowCaches:
@@ -69,7 +81,9 @@ class RowSegments:
         self._partition = partition
         self._caches = caches
         self._summaries = Summaries(vfs, topic, partition, layout.format)
-        self._isolation = PartitionIsolation(vfs, level) if layout.isolated else None
+        self._isolation = (
+            PartitionIsolation(vfs, topic, partition, level) if layout.isolated else None
+        )
         self._lock = threading.Lock()
         self._end: RowEnd | None = None
 
@@ -83,6 +97,8 @@ class RowSegments:
         found = self._layout.names.segments(self._vfs, self._topic, self._partition)
         if not self._layout.ordinal:
             by_base = {segment.number: segment.name for segment in found}
+            if len(by_base) < len(found):
+                raise self._two_files(found)
             return Listing(directory, tuple(by_base), names=tuple(by_base.values()))
         names = [segment.name for segment in found]
         closed = self._summaries.closed(directory, names[:-1])
@@ -103,7 +119,7 @@ class RowSegments:
         stat = self._vfs.stat(path)
         if stat is None:
             raise FileNotFoundError(path)
-        key = (path, stat.identity)
+        key = (path, stat)
         source: Source
         if listing.is_last(base) or not stat.size:
             fd = self._vfs.open(path, "read")
@@ -118,6 +134,7 @@ class RowSegments:
             topic=self._topic,
             partition=self._partition,
             base=base,
+            next_base=listing.following(base),
             holes=self._has_holes(path, stat.size),
             index=index,
             isolation=self._decide,
@@ -135,13 +152,9 @@ class RowSegments:
             return None
         with self._lock:
             known = self._end
-            if known is not None and (known.path, known.identity) == (path, stat.identity):
-                if known.size == stat.size:
-                    return known
-                start = known if known.size < stat.size and known.damage is None else None
-            else:
-                start = None
-            self._end = self._find_end(listing, base, start)
+            if known is None or (known.path, known.base, known.stat) != (path, base, stat):
+                grown = known is not None and known.grown_to(path, base, stat)
+                self._end = self._find_end(listing, base, known if grown else None)
             return self._end
 
     def visible_end(self) -> int:
@@ -149,13 +162,8 @@ class RowSegments:
         found = self.end()
         if found is None:
             return 0
-        end = found.offset
-        if self._isolation is not None:
-            end = high_watermark(self._vfs, self._topic, self._partition, end)
-            if self._isolation.has_journal():
-                isolation = self._decide()
-                end = end if isolation is None else min(end, isolation.stable_end)
-        return end
+        isolation = self._decide()
+        return self._limit(found) if isolation is None else isolation.stable_end
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
         """No bound: the search then asks the segment, which says that there are no times."""
@@ -164,16 +172,20 @@ class RowSegments:
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""
         found = self.end()
-        if found is not None and found.damage is not None:
-            raise found.damage
+        if found is not None and found.damage is not None and self.visible_end() == found.offset:
+            with typed_read_errors(self._topic, self._partition, found.path):
+                raise found.damage
+
+    def _limit(self, found: RowEnd) -> int:
+        if self._isolation is None:
+            return found.offset
+        return high_watermark(self._vfs, self._topic, self._partition, found.offset)
 
     def _decide(self) -> Isolation | None:
-        if self._isolation is None:
-            return None
         found = self.end()
-        log_end = 0 if found is None else found.offset
-        limit = high_watermark(self._vfs, self._topic, self._partition, log_end)
-        return self._isolation.decide(self.listing(), limit, self.open)
+        if self._isolation is None or found is None:
+            return None
+        return self._isolation.decide(self.listing(), self._limit(found), self.open)
 
     def _find_end(self, listing: Listing, base: int, start: RowEnd | None) -> RowEnd:
         path = listing.path(base)
@@ -181,37 +193,37 @@ class RowSegments:
         stat = self._vfs.fstat(fd)
         source = WindowSource(self._vfs, fd, stat.size)
         index = self._broker_index(path, stat.size) if start is None else start.entries
+        compacted = self._has_holes(path, stat.size)
         segment = RowSegment(
             self._layout,
             source,
             topic=self._topic,
             partition=self._partition,
             base=base,
-            holes=False,
+            holes=compacted,
             index=index,
-            isolation=lambda: None,
         )
         try:
             walked = segment.walk_to_end(None if start is None else (start.position, start.offset))
-            torn = walked.ending is not Ending.WHOLE
-            damage = None
-            if torn and not self._may_end_so(path, source, walked):
-                damage = BrokenFrameError(
-                    f"{path}: {walked.problem}", position=walked.position, offset=walked.offset
-                )
             return RowEnd(
                 path,
                 base,
-                stat.size,
-                stat.identity,
+                stat,
                 walked.position,
                 walked.offset,
-                torn,
-                damage,
+                walked.ending is not Ending.WHOLE,
+                compacted,
+                self._damage(path, source, walked),
                 _extended(index, walked.entries),
             )
         finally:
             segment.close()
+
+    def _damage(self, path: str, source: Source, walked: WalkedEnd) -> BrokenFrameError | None:
+        if walked.ending is Ending.WHOLE or self._may_end_so(path, source, walked):
+            return None
+        problem = str(walked.problem)
+        return BrokenFrameError(problem, position=walked.position, offset=walked.offset)
 
     def _may_end_so(self, path: str, source: Source, walked: WalkedEnd) -> bool:
         """Whether the bytes behind the last whole record are what a crash leaves at the end."""
@@ -221,6 +233,17 @@ class RowSegments:
         if walked.ending is Ending.TORN:
             return True
         return not self._layout.ordinal and is_zero_tail(source, walked.position)
+
+    def _two_files(self, found: list[SegmentName]) -> DamagedLogError:
+        base = next(a.number for a, b in pairwise(found) if a.number == b.number)
+        names = ", ".join(segment.name for segment in found if segment.number == base)
+        return DamagedLogError(
+            f"{self._topic}-{self._partition}: two files begin at offset {base}: {names}. "
+            "Move one of them away.",
+            topic=self._topic,
+            partition=self._partition,
+            offset=base,
+        )
 
     def _has_holes(self, path: str, size: int) -> bool:
         if not self._layout.isolated:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ..columns import Int64s
 from ..durable import ensure_lock_file, locked, read_file, replace_file
+from ..errors import StorageError
 from ..lanes import walk_many
 from ..rows import Ending, RowFormat
 from ..source import MappedSource
@@ -150,8 +151,8 @@ class Summaries:
     def _save(self) -> None:
         """Keep the summaries for other processes; in memory alone where we may not write."""
         lock = f"{STATE_DIRECTORY}/index/lock"
-        with suppress(OSError):
+        with suppress(OSError, StorageError):
             ensure_lock_file(self._vfs, lock)
-            with locked(self._vfs, lock, 10_000):
+            with locked(self._vfs, lock, 0):
                 assert self._known is not None
                 replace_file(self._vfs, self._path, pack(self._known), sync=False)
