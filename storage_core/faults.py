@@ -28,7 +28,7 @@ def is_harmless(error: OSError) -> bool:
 
 
 def write_failure(
-    what: str, error: OSError, *, topic: str | None = None, partition: int | None = None
+    what: str, error: OSError, topic: str | None = None, partition: int | None = None
 ) -> WriteFailedError:
     """The typed error for a write that the system refused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -87,8 +87,9 @@ def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        what = "the store" if topic is None else f"topic {topic!r}"
         raise ReadFailedError(
-            f"reading the metadata of topic {topic!r} failed: {error}. Check the disk.",
+            f"reading the metadata of {what} failed: {error}. Check the disk.",
             topic=topic,
             path=error.filename,
         ) from error

@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint
 from .columns import Columns
 from .config import StoreConfig
 from .durable import locked, write_all
+from .errors import LockTimeoutError
 from .faults import (
     OUT_OF_HANDLES,
     closed_for_writing,
@@ -35,7 +36,7 @@ from .listing import log_path
 from .records import ActiveFile, OffsetRange, RecoveryReport
 from .recovery import Recovery
 from .state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
-from .tail import Tail
+from .tail import Tail, TailMark
 from .vfs import Vfs
 
 
@@ -110,19 +111,24 @@ class PartitionLog:
                 partition takes no more appends until the store is opened again.
         """
         with self.exclusive():
-            first = self._tail.end
             mark = self._tail.mark()
             try:
                 self._tail.write(self._tail.stamped(columns))
-            except OSError as error:
-                # Else recovery would find whole frames of a call that failed, and keep them.
-                if is_harmless(error):
-                    self._tail.rewind(mark)
+                waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
+                if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
+                    self.publish()
+            except (OSError, LockTimeoutError) as error:
+                self._take_back(mark, error)
                 raise
-            waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
-            if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
-                self.publish()
-            return OffsetRange(first, self._tail.end)
+            return OffsetRange(mark.end, self._tail.end)
+
+    def _take_back(self, mark: TailMark, error: Exception) -> None:
+        """Undo an append that failed; else recovery would keep its frames, and a retry doubles."""
+        if self._tail.sync_failed or (isinstance(error, OSError) and not is_harmless(error)):
+            return
+        shown = watermarks.read(self._vfs, self.topic, self._uuid.bytes)
+        if shown is None or shown.end(self._partition) <= mark.end:
+            self._tail.rewind(mark)
 
     def flush(self) -> None:
         """Make everything written so far durable and visible."""
@@ -170,9 +176,7 @@ class PartitionLog:
                     self._leave(fd)
             except OSError as error:
                 what = f"{self.topic}-{self._partition}: writing"
-                raise write_failure(
-                    what, error, topic=self.topic, partition=self._partition
-                ) from error
+                raise write_failure(what, error, self.topic, self._partition) from error
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -193,8 +197,7 @@ class PartitionLog:
         """
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
-        ends = {self._partition: self._tail.end}
-        timeout_ms = self.config.lock_timeout_ms
+        ends, timeout_ms = {self._partition: self._tail.end}, self.config.lock_timeout_ms
         self.unpublished = not watermarks.publish(
             self._vfs, self.topic, self._uuid.bytes, ends, timeout_ms
         )
@@ -280,13 +283,7 @@ class PartitionLog:
             self._state = states.NEVER_USED
 
     def _fail(self, fd: int, error: BaseException, *, doubtful: bool = False) -> None:
-        """Leave the word dirty, so that the next holder recovers; remember what must not go on.
-
-        Args:
-            fd: The lock file.
-            error: What happened.
-            doubtful: It may have been a sync that failed, though not one of the tail's.
-        """
+        """Leave the word dirty: the next holder recovers. ``doubtful``: a sync may have failed."""
         try:
             sync_failed = self._tail.forget()
         except OSError:

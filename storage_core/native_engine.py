@@ -11,14 +11,16 @@ from uuid import UUID
 
 from . import checkpoint as checkpoints
 from . import groups, identity, opening
+from . import state as states
 from . import watermark as watermarks
 from .catalog import Catalog
 from .check import Checker
 from .columns import Columns
 from .committer import CommitResult, Committer
 from .config import StoreConfig
+from .durable import read_file
 from .errors import IdentityError, RecoveryNeededError, StorageError
-from .faults import watermark_lost
+from .faults import typed_metadata_errors, watermark_lost
 from .flusher import Flusher
 from .identity import Identity
 from .layouts import NativeLayout
@@ -71,6 +73,11 @@ class NativeEngine:
         if any(line is None or line.topic_uuid != str(found.uuid) for line in known):
             raise watermark_lost(topic)
         return tuple(line.log_end_offset for line in known if line is not None)
+
+    def recovery_due(self, topic: str, partition: int) -> bool:
+        word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
+        state = states.unpack(word)
+        return state.condition != states.CLEAN or state.boot_id != self._vfs.boot_id()
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
         found = self._catalog.get(topic)
@@ -170,7 +177,8 @@ class NativeEngine:
                 log.close()
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        found = self._catalog.get(topic)
+        with typed_metadata_errors(topic):
+            found = self._catalog.get(topic)
         opening.require_member(topic, found.store_uuid, self._owner())
         with self._lock:
             known = self._logs.get((topic, partition))

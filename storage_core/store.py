@@ -14,7 +14,7 @@ from .config import StoreConfig
 from .directory import make_engine, open_files
 from .engine import Log
 from .errors import StoreClosedError, TopicExistsError
-from .faults import typed_write_errors
+from .faults import typed_metadata_errors, typed_write_errors
 from .foreign import IsolationLevel
 from .read_store import ReadStore
 from .records import OffsetRange, RecoveryReport
@@ -262,4 +262,5 @@ class Store(ReadStore):
     def _require_writable(self) -> None:
         if self._closed:
             raise StoreClosedError(f"the store {self.path} was closed. Open it again to write.")
-        self._engine.require_writable()
+        with typed_metadata_errors():
+            self._engine.require_writable()

@@ -199,6 +199,11 @@ class Tail:
         finally:
             self._vfs.close(fd)
 
+    @property
+    def sync_failed(self) -> bool:
+        """Whether a sync of the open files failed; nothing of them may be trusted then."""
+        return self._active is not None and self._active.sync_failed
+
     def forget(self) -> bool:
         """Close the files; return whether a sync had failed on them."""
         if self._active is None:

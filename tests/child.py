@@ -115,9 +115,11 @@ def follow(talk: Talk, path: str) -> None:
 
 def as_user(talk: Talk, path: str, user: int) -> None:
     """Append and roll, then recover, without the powers of root."""
+    store = Store.open(path)
+    PosixVfs(path).filesystem()  # loads a codec from where only root may read
     os.setgid(user)
     os.setuid(user)
-    with Store.open(path) as store:
+    with store:
         store.append("t", 0, [b"a"])
         store.roll("t", 0)
         store.repair()
@@ -154,6 +156,7 @@ def _run(channel: socket.socket, request: dict[str, Any]) -> None:
 
 def serve(control: socket.socket) -> None:
     """Fork a child for each request until the other side goes away."""
+    columns_of([b""])  # the first conversion loads pandas, which no child should pay for
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
         with suppress(ChildProcessError):
