@@ -1,23 +1,45 @@
 """storage_core: a durable, partitioned commit log in a directory. No broker, no server."""
 
 from ._version import __version__
+from .columns import Columns, make_columns
+from .committer import CommitResult
 from .config import StoreConfig
-from .errors import StorageError
+from .errors import (
+    CommitUnknownError,
+    DataLossError,
+    LayoutNotFoundError,
+    PartitionNotFoundError,
+    StorageError,
+    TopicNotFoundError,
+)
 from .handler import DiskHandler, ReadResult
 from .manager import DiskManager
 from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
+from .staging import Stage, StagedPart
 from .store import Store
+from .topicfile import TopicFile
 
 __all__ = [
+    "Columns",
+    "CommitResult",
+    "CommitUnknownError",
+    "DataLossError",
     "DiskHandler",
     "DiskManager",
+    "LayoutNotFoundError",
     "OffsetRange",
+    "PartitionNotFoundError",
     "Problem",
     "ReadResult",
     "RecoveryReport",
     "SegmentInfo",
+    "Stage",
+    "StagedPart",
     "StorageError",
     "Store",
     "StoreConfig",
+    "TopicFile",
+    "TopicNotFoundError",
     "__version__",
+    "make_columns",
 ]

@@ -70,6 +70,21 @@ class Columns:
             sizes=self.sizes[start:end],
         )
 
+    def take(self, rows: Int64s) -> Columns:
+        """The given rows, in the given order."""
+        index = pa.array(rows)
+        return Columns(
+            count=len(rows),
+            timestamps=self.timestamps
+            if isinstance(self.timestamps, int)
+            else self.timestamps[rows],
+            timestamp_type=self.timestamp_type,
+            key=None if self.key is None else self.key.take(index),
+            value=None if self.value is None else self.value.take(index),
+            headers=None if self.headers is None else self.headers.take(index),
+            sizes=self.sizes[rows],
+        )
+
 
 def concat_columns(parts: Sequence[Columns]) -> Columns:
     """All rows of ``parts`` in order. Stamped and supplied times together count as supplied."""
@@ -134,11 +149,11 @@ def make_columns(
             f"record {row} of the append has {largest} bytes, more than max_record_bytes="
             f"{max_record_bytes}. Split it, or raise max_record_bytes."
         )
-    stamped = timestamps is None
+    stamps = None if timestamps is None else _timestamps(timestamps, count, now_us)
     return Columns(
         count=count,
-        timestamps=now_us if timestamps is None else _timestamps(timestamps, count, now_us),
-        timestamp_type=TIMESTAMP_APPENDED if stamped else TIMESTAMP_SUPPLIED,
+        timestamps=now_us if stamps is None else stamps,
+        timestamp_type=TIMESTAMP_APPENDED if stamps is None else TIMESTAMP_SUPPLIED,
         key=_unless_all_null(key),
         value=_unless_all_null(value),
         headers=_unless_all_null(header),
@@ -195,7 +210,8 @@ def _headers(column: Values, count: int) -> pa.Array:
     return array
 
 
-def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int:
+def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
+    """Microseconds, one number if all are the same; None if all are null."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         array = _one_array(column)
         if not pa.types.is_timestamp(array.type) and not pa.types.is_integer(array.type):
@@ -216,9 +232,9 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int:
         array = array.cast(pa.int64())
     except pa.ArrowException as error:
         raise InvalidRecordError(f"timestamps do not fit in microseconds: {error}") from error
+    if array.null_count == count:
+        return None
     numbers = array.fill_null(now_us).to_numpy(zero_copy_only=False)
-    if not count:
-        return now_us
     low, high = int(numbers.min()), int(numbers.max())
     if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
         raise InvalidRecordError(

@@ -32,7 +32,7 @@ from .errors import (
 from .intents import Intent, Intents, PartitionIntent
 from .ledger import Ledger, LedgerEntry
 from .records import ActiveFile, OffsetRange
-from .staging import Stage, StagedPart, TopicPartition
+from .staging import Stage, StagedPart, TopicPartition, sweep_staging
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -188,17 +188,8 @@ class Committer:
         self._swept = now
         oldest_us = self._vfs.now_us() - self._config.staging_ttl_ms * 1000
         named = {intent.job for intent in self.intents.pending()}
-        with suppress(FileNotFoundError):
-            for job in self._vfs.listdir(self._staging):
-                if job not in named and self._last_change_us(job) < oldest_us:
-                    self.drop_staging(job)
+        sweep_staging(self._vfs, self._staging, named, oldest_us)
         self.ledger.prune(oldest_us)
-
-    def _last_change_us(self, job: str) -> int:
-        directory = f"{self._staging}/{job}"
-        names = [directory, *(f"{directory}/{name}" for name in self._vfs.listdir(directory))]
-        stats = [self._vfs.stat(name) for name in names]
-        return max(stat.modified_ns // 1000 for stat in stats if stat is not None)
 
     def _checked(self, job: str, parts: Sequence[StagedPart]) -> list[StagedPart]:
         checked = []

@@ -62,6 +62,9 @@ class Engine(Protocol):
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition, at one instant where the layout allows it."""
 
+    def recovery_due(self, topic: str, partition: int) -> bool:
+        """Whether the visible end may be too old until a writer recovers the partition."""
+
     def reader(self, topic: str, partition: int) -> PartitionReader:
         """The reading side of a partition that exists."""
 

@@ -61,6 +61,15 @@ class ReadStore:
         start = self._reader(topic, partition).start_offset()
         return OffsetRange(min(start, end), end)
 
+    def start_offset(self, topic: str, partition: int) -> int:
+        """First offset still in the log, whether or not it is visible yet."""
+        return self._reader(topic, partition).start_offset()
+
+    def recovery_due(self, topic: str, partition: int) -> bool:
+        """Whether the last writer left the partition unclean, so that its end may be too old."""
+        self._require_partition(topic, partition)
+        return self._engine.recovery_due(topic, partition)
+
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition at one instant: a consistent snapshot."""
         with typed_metadata_errors(topic):

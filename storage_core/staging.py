@@ -11,13 +11,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import crc32c
 
 from .columns import Columns, concat_columns
 from .config import MIB, StoreConfig
-from .durable import make_directories, write_all
+from .durable import make_directories, remove_tree, write_all
 from .frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, encode_frame
 from .layouts.native import rows_for_one_frame
 from .naming import check_name
@@ -231,3 +232,19 @@ def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:
     headers = crc32c.crc32c(buffers[0][:HEADER_BYTES], before)
     checksum: int = crc32c.crc32c(buffers[-1][-TRAILER_BYTES:], headers)
     return checksum
+
+
+def sweep_staging(vfs: Vfs, root: str, keep: set[str], oldest_us: int) -> None:
+    """Delete the staging of jobs in which nothing changed since ``oldest_us``, but for ``keep``."""
+    try:
+        jobs = vfs.listdir(root)
+    except FileNotFoundError:
+        return
+    for job in jobs:
+        directory = f"{root}/{job}"
+        with suppress(FileNotFoundError):
+            names = [directory, *(f"{directory}/{name}" for name in vfs.listdir(directory))]
+            stats = [stat for stat in map(vfs.stat, names) if stat is not None]
+            newest_us = max((stat.modified_ns // 1000 for stat in stats), default=0)
+            if job not in keep and newest_us < oldest_us:
+                remove_tree(vfs, directory)

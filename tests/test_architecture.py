@@ -47,12 +47,18 @@ STORAGE_CORE_LAYERS = [
 ]
 
 CURSUS_SPARK_LAYERS = [
-    ("errors", "schema"),
-    ("options", "offsets"),
-    ("planning", "commit"),
-    ("read_task", "write_task"),
+    ("compat", "errors", "rate_limit", "partitioner"),
+    ("schema", "offsets", "splitting", "layout_rows"),
+    ("option_parsing", "stream_position"),
+    ("option_table",),
+    ("given_options",),
+    ("options",),
+    ("ranges", "routing"),
+    ("planning", "stream_state", "trigger", "write_task"),
+    ("commit", "read_task"),
     ("reader", "stream_reader", "writer", "stream_writer"),
     ("datasource",),
+    ("registration",),
 ]
 
 LAYERS = {"storage_core": STORAGE_CORE_LAYERS, "cursus_spark": CURSUS_SPARK_LAYERS}
@@ -68,6 +74,8 @@ def load_modules(package: str) -> list[Module]:
     """Reads every module of a package from the working tree."""
     modules = []
     for path in sorted((ROOT / package).rglob("*.py")):
+        if "autoload" in path.parts:  # a package of its own: installed as pyspark_cursus
+            continue
         parts = path.relative_to(ROOT / package).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
@@ -167,14 +175,12 @@ def test_public_errors_are_defined_in_one_file() -> None:
     assert report(lambda module: rules.stray_errors(module.source), others) == []
 
 
-@pytest.mark.parametrize("package", [m.package for m in ALL_MODULES if m.name == "errors"])
-def test_errors_share_one_root_and_have_unique_codes(package: str) -> None:
-    root = importlib.import_module("storage_core.errors").StorageError
-    errors = importlib.import_module(f"{package}.errors")
+def test_errors_share_one_root_and_have_unique_codes() -> None:
+    errors = importlib.import_module("storage_core.errors")
     classes = [
         value
         for value in vars(errors).values()
         if isinstance(value, type) and value.__module__ == errors.__name__
     ]
     assert classes
-    assert rules.error_classes(classes, root) == []
+    assert rules.error_classes(classes, errors.StorageError) == []

@@ -1,0 +1,49 @@
+"""Installed as ``pyspark_cursus``, where Spark finds ``.format("cursus")`` by itself.
+
+If any package named ``pyspark_…`` fails on import, Spark finds none of them and does not say why.
+So this one imports nothing of ours, nor Arrow, before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """Stands for ``cursus_spark.datasource.CursusDataSource`` and becomes it when used."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        from cursus_spark.datasource import CursusDataSource
+
+        self._source = CursusDataSource(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``.format(...)``."""
+        return "cursus"
+
+    def schema(self) -> StructType:
+        """See ``CursusDataSource``; so for all methods."""
+        return self._source.schema()
+
+    def reader(self, schema: StructType) -> Any:
+        """A batch query."""
+        return self._source.reader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A batch write."""
+        return self._source.writer(schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        """A streaming query's source."""
+        return self._source.streamReader(schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        """A streaming query's sink."""
+        return self._source.streamWriter(schema, overwrite)

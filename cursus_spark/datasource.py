@@ -1,0 +1,63 @@
+"""``.format("cursus")``: what Spark asks of a data source, as a table of contents."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from .errors import one_line_errors
+from .options import (
+    catalog_options,
+    parse_read_options,
+    parse_stream_read_options,
+    parse_stream_write_options,
+    parse_write_options,
+)
+from .reader import CursusReader
+from .schema import check_projection, origin, read_schema, refuse_overwrite, with_origin
+from .stream_reader import CursusStreamReader
+from .stream_writer import CursusStreamWriter
+from .writer import CursusWriter
+
+
+class CursusDataSource(DataSource):
+    """Topics of a cursus store, or of a broker's log directory, as DataFrames and streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``.format(...)``."""
+        return "cursus"
+
+    def schema(self) -> StructType:
+        """The columns of the Kafka source; a catalog table keeps its options in their metadata."""
+        with one_line_errors():
+            lower = {key.lower(): text for key, text in self.options.items()}
+            wanted = lower.get("includeheaders", "false").strip().lower() == "true"
+            found = read_schema(include_headers=wanted)
+            kept = catalog_options(self.options)
+            return found if kept is None else with_origin(found, kept)
+
+    def reader(self, schema: StructType) -> CursusReader:
+        """A batch query; ``schema`` is the projection the user asked for."""
+        with one_line_errors():
+            check_projection(schema)
+            return CursusReader(parse_read_options(self.options, origin(schema)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> CursusWriter:
+        """A batch write."""
+        with one_line_errors():
+            refuse_overwrite(overwrite)
+            return CursusWriter(parse_write_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> CursusStreamReader:  # noqa: N802
+        """A streaming query's source."""
+        with one_line_errors():
+            check_projection(schema)
+            options = parse_stream_read_options(self.options, origin(schema))
+            return CursusStreamReader(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
+        """A streaming query's sink."""
+        with one_line_errors():
+            refuse_overwrite(overwrite)
+            return CursusStreamWriter(parse_stream_write_options(self.options), schema)
