@@ -75,16 +75,17 @@ def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None
     that are checked when read and can be worked out again.
     """
     temporary = path + ".tmp"
-    with suppress(FileNotFoundError):
-        vfs.unlink(temporary)
-    if sync:
-        create_file(vfs, temporary, data)
-    else:
+    try:
         fd = vfs.open(temporary, "create")
-        try:
-            write_all(vfs, fd, [data], 0)
-        finally:
-            vfs.close(fd)
+    except FileExistsError:  # left by a crash
+        vfs.unlink(temporary)
+        fd = vfs.open(temporary, "create")
+    try:
+        write_all(vfs, fd, [data], 0)
+        if sync:
+            vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
     vfs.rename(temporary, path)
     if sync:
         vfs.fsync_dir(parent(path))

@@ -131,7 +131,8 @@ class Store(ReadStore):
             WriteFailedError: nothing of this call is visible; what was acknowledged before is safe.
         """
         self._require_writable()
-        config = self._require_partition(topic, partition).config(self._config)
+        self._require_partition(topic, partition)
+        config = self._engine.log(topic, partition).config
         columns = make_columns(
             values,
             keys,

@@ -123,7 +123,10 @@ def _claim_at(source: Source, position: int) -> int:
 def rows_for_one_frame(columns: Columns, config: StoreConfig) -> int:
     """As many leading rows as ``frame_records`` and ``frame_bytes`` allow, at least one."""
     rows = min(columns.count, config.frame_records)
-    fits = int(np.searchsorted(np.cumsum(columns.sizes[:rows]), config.frame_bytes, side="right"))
+    sizes = columns.sizes[:rows]
+    if int(sizes.sum()) <= config.frame_bytes:
+        return rows
+    fits = int(np.searchsorted(np.cumsum(sizes), config.frame_bytes, side="right"))
     return max(1, min(rows, fits))
 
 

@@ -37,6 +37,35 @@ def _load_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 _sync_file_range = _load_sync_file_range()
 
 
+class _OpenHow(ctypes.Structure):
+    """The argument of ``openat2``."""
+
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+_OPENAT2 = 437
+_NO_SYMLINKS, _BENEATH = 0x04, 0x08
+_DESCEND = _OpenHow(
+    getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC, 0, _NO_SYMLINKS | _BENEATH
+)
+
+
+def _load_syscall() -> Callable[..., int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    found: Callable[..., int] = function
+    return found
+
+
+_syscall = _load_syscall()
+
+
 class Linux(Portable):
     """What Linux does better. Stateless, picklable, safe for several threads."""
 
@@ -44,6 +73,13 @@ class Linux(Portable):
         if mode.endswith("+dsync"):
             return os.O_DSYNC
         return _O_DIRECT if mode.endswith("+direct") else 0
+
+    def descend(self, directory: int, path: str) -> int | None:
+        if _syscall is None:
+            return None
+        size = ctypes.sizeof(_DESCEND)
+        fd = _syscall(_OPENAT2, directory, path.encode(), ctypes.byref(_DESCEND), size)
+        return None if fd < 0 else int(fd)
 
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         # A failure only costs speed: the fsync decides.

@@ -22,6 +22,13 @@ class Portable:
         """Extra flags for a mode that asks to write through. Syncs follow anyway: none needed."""
         return 0
 
+    def descend(self, directory: int, path: str) -> int | None:  # noqa: ARG002
+        """Open a directory several levels down, following no link, in one step; None if we can't.
+
+        The caller then walks step by step, and so finds out what is in the way.
+        """
+        return None
+
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         """Hint: start writing a range now."""
 

@@ -28,6 +28,7 @@ _FLAGS = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE,
 }
 _BUFFERS_PER_CALL = 1024
+_ODD_STEPS = frozenset(("", ".", ".."))
 # Reads of at least this size are scans: worth a hint about what comes next. Also the most to ask
 # for in advance, so that looking up one record does not fetch a whole segment.
 _SCAN_BYTES = 1 << 20
@@ -57,19 +58,26 @@ class PosixVfs:
 
         Each step refuses links, so nothing planted in the tree can lead a write outside it.
         """
-        *directories, name = path.split("/")
+        directories, _, name = path.rpartition("/")
         fd = os.open(self._root, os.O_DIRECTORY | _PATH_ONLY | os.O_CLOEXEC)
         try:
-            for directory in directories:
-                below = self._open_directory(directory, fd, path)
+            steps = directories.split("/") if directories else []
+            plain = bool(steps) and not _ODD_STEPS.intersection(steps)
+            below = self._system.descend(fd, directories) if plain else None
+            if below is not None:
                 os.close(fd)
                 fd = below
+            else:
+                for directory in steps:
+                    below = self._open_directory(directory, fd, path)
+                    os.close(fd)
+                    fd = below
             yield fd, name
         finally:
             os.close(fd)
 
     def _open_directory(self, name: str, parent: int, path: str, flags: int = _PATH_ONLY) -> int:
-        if name in ("", ".."):
+        if name in _ODD_STEPS:
             raise UnsafeFileError(f"path {path!r} leaves the store", path=path)
         try:
             return os.open(name, flags | _DIRECTORY, dir_fd=parent)
