@@ -28,7 +28,7 @@ STORAGE_CORE_LAYERS = [
     ("broker_encode", "frame", "metafile", "retention", "watermark", "write_queue"),
     ("checkpoint", "identity", "layouts.base", "topicfile"),
     ("foreign.names", "layouts.native"),
-    ("foreign.layout", "foreign.summaries", "foreign.transaction_file"),
+    ("foreign.layout", "foreign.row_end", "foreign.summaries", "foreign.transaction_file"),
     ("batches", "catalog", "groups", "layouts", "ledger", "opening", "staging"),
     ("foreign.catalog", "foreign.chunks", "foreign.recognise", "foreign.retention"),
     ("intents", "reader", "segment"),

@@ -45,10 +45,20 @@ class _Followed(NamedTuple):
     """How far the open file has been looked at, and what was found."""
 
     path: str
-    identity: tuple[int, int]
+    life: int
     position: int
     offset: int
     found: tuple[TransactionColumns, ...]
+
+
+class _Decided(NamedTuple):
+    """A decision and what it was made from."""
+
+    listing: Listing
+    limit: int
+    life: int
+    journal: FileStat | None
+    isolation: Isolation
 
 
 class PartitionIsolation:
@@ -61,25 +71,29 @@ class PartitionIsolation:
         self._closed = TransactionFile(vfs, topic, partition)
         self._followed: _Followed | None = None
         self._journal: tuple[FileStat | None, Journal] = (None, {})
-        self._decided: tuple[Listing, int, FileStat | None, Isolation] | None = None
+        self._decided: _Decided | None = None
 
-    def decide(self, listing: Listing, limit: int, open_segment: OpenSegment) -> Isolation | None:
-        """What is stable and committed below ``limit``; None when everything counts."""
+    def decide(
+        self, listing: Listing, limit: int, life: int, open_segment: OpenSegment
+    ) -> Isolation | None:
+        """What is stable and committed below ``limit``; None when everything counts.
+
+        ``life`` tells the open file from another that took its name.
+        """
         if self._level == "read_uncommitted":
             return None
         with self._lock:
             stat, journal = self._read_journal()
             known = self._decided
-            if known is not None and known[:3] == (listing, limit, stat):
-                return known[3]
+            if known is not None and known[:4] == (listing, limit, life, stat):
+                return known.isolation
             index = TransactionIndex(limit)
             for columns in self._closed_files(listing, open_segment):
                 index.add(columns)
-            if listing.bases:
-                for columns in self._open_file(listing, open_segment):
-                    index.add(columns)
+            for columns in self._open_file(listing, life, open_segment):
+                index.add(columns)
             decided = index.decide(journal)
-            self._decided = (listing, limit, stat, decided)
+            self._decided = _Decided(listing, limit, life, stat, decided)
             return decided
 
     def _read_journal(self) -> tuple[FileStat | None, Journal]:
@@ -108,20 +122,13 @@ class PartitionIsolation:
             self._closed.save(current)
 
     def _open_file(
-        self, listing: Listing, open_segment: OpenSegment
+        self, listing: Listing, life: int, open_segment: OpenSegment
     ) -> tuple[TransactionColumns, ...]:
         base = listing.bases[-1]
         path = listing.path(base)
-        stat = self._vfs.stat(path)
-        if stat is None:
-            return ()
         known = self._followed
-        if (
-            known is None
-            or (known.path, known.identity) != (path, stat.identity)
-            or known.position > stat.size
-        ):
-            known = _Followed(path, stat.identity, 0, base, ())
+        if known is None or (known.path, known.life) != (path, life):
+            known = _Followed(path, life, 0, base, ())
         found = list(known.found)
         position, offset = known.position, known.offset
         segment = open_segment(base, listing)
@@ -132,7 +139,7 @@ class PartitionIsolation:
                 position, offset = chunk.end_position, chunk.end_offset
         finally:
             segment.close()
-        self._followed = _Followed(path, stat.identity, position, offset, tuple(found))
+        self._followed = _Followed(path, life, position, offset, tuple(found))
         return self._followed.found
 
     def _scan(

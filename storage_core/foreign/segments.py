@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -23,35 +22,14 @@ from .chunks import is_zero_tail
 from .isolation import IsolationLevel, PartitionIsolation, high_watermark
 from .layout import RowLayout
 from .names import SegmentName
+from .row_end import RowEnd, extended
 from .segment import RowSegment, WalkedEnd
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 
 _MAX_INDEX_BYTES = 1 << 30
+_LAST_BYTES = 256
 _COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
-
-
-class RowEnd(NamedTuple):
-    """The end of the last segment: where whole records end, and the damage behind them if any."""
-
-    path: str
-    base: int
-    stat: FileStat
-    position: int
-    offset: int
-    torn: bool
-    compacted: bool
-    damage: BrokenFrameError | None
-    entries: SparseIndex
-
-    @property
-    def size(self) -> int:
-        return self.stat.size
-
-    def grown_to(self, path: str, base: int, stat: FileStat) -> bool:
-        """Whether that file is this one with more behind it."""
-        same = (self.path, self.base, self.stat.identity) == (path, base, stat.identity)
-        return same and self.size < stat.size and self.damage is None
 
 
 class RowCaches:
@@ -86,6 +64,7 @@ class RowSegments:
         )
         self._lock = threading.Lock()
         self._end: RowEnd | None = None
+        self._lives = count()
 
     def listing(self) -> Listing:
         """The segments now; one stat when no file came or went."""
@@ -152,9 +131,8 @@ class RowSegments:
             return None
         with self._lock:
             known = self._end
-            if known is None or (known.path, known.base, known.stat) != (path, base, stat):
-                grown = known is not None and known.grown_to(path, base, stat)
-                self._end = self._find_end(listing, base, known if grown else None)
+            if known is None or not known.is_of(path, base, stat):
+                self._end = self._find_end(path, base, known)
             return self._end
 
     def visible_end(self) -> int:
@@ -185,13 +163,13 @@ class RowSegments:
         found = self.end()
         if self._isolation is None or found is None:
             return None
-        return self._isolation.decide(self.listing(), self._limit(found), self.open)
+        return self._isolation.decide(self.listing(), self._limit(found), found.life, self.open)
 
-    def _find_end(self, listing: Listing, base: int, start: RowEnd | None) -> RowEnd:
-        path = listing.path(base)
+    def _find_end(self, path: str, base: int, known: RowEnd | None) -> RowEnd:
         fd = self._vfs.open(path, "read")
         stat = self._vfs.fstat(fd)
         source = WindowSource(self._vfs, fd, stat.size)
+        start = known if known is not None and known.may_go_on(path, base, source) else None
         index = self._broker_index(path, stat.size) if start is None else start.entries
         compacted = self._has_holes(path, stat.size)
         segment = RowSegment(
@@ -205,6 +183,7 @@ class RowSegments:
         )
         try:
             walked = segment.walk_to_end(None if start is None else (start.position, start.offset))
+            before = max(0, walked.position - _LAST_BYTES)
             return RowEnd(
                 path,
                 base,
@@ -214,7 +193,9 @@ class RowSegments:
                 walked.ending is not Ending.WHOLE,
                 compacted,
                 self._damage(path, source, walked),
-                _extended(index, walked.entries),
+                extended(index, walked.entries),
+                bytes(source.read(before, walked.position - before)),
+                next(self._lives) if start is None else start.life,
             )
         finally:
             segment.close()
@@ -275,13 +256,3 @@ class RowSegments:
 def _index_of(summary: Summary, base: int) -> SparseIndex:
     offsets = base + RECORDS_PER_ENTRY * np.arange(len(summary.entries), dtype=np.int64)
     return SparseIndex(offsets, summary.entries)
-
-
-def _extended(index: SparseIndex, entries: SparseIndex) -> SparseIndex:
-    if not len(entries.offsets):
-        return index
-    keep = index.positions < entries.positions[0]
-    return SparseIndex(
-        np.concatenate((index.offsets[keep], entries.offsets)),
-        np.concatenate((index.positions[keep], entries.positions)),
-    )

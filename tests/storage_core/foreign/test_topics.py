@@ -1,0 +1,77 @@
+"""Topics of a broker's directory: made, grown, deleted, made again, and told to the broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_core import Store, StoreConfig
+from storage_core.errors import ConfigError, StorageError, TopicExistsError, TopicNotFoundError
+from tests.brokers import BROKER, TOPIC, read
+
+
+def make(root: Path, layout: str, partitions: int = 1, **settings: Any) -> Store:
+    store = Store.open(root, layout=layout, create=True, config=StoreConfig(**settings))
+    store.create_topic(TOPIC, partitions)
+    return store
+
+
+def metadata(root: Path) -> list[tuple[str, int]]:
+    document = json.loads((root / "__topic_metadata.json").read_bytes())
+    assert document["version"] == 1
+    return [(entry["name"], entry["partitions"]) for entry in document["topics"]]
+
+
+def test_the_broker_is_told_of_topics(tmp_path: Path) -> None:
+    store = make(tmp_path, "cursus-broker", partitions=2)
+    store.create_topic("a")
+    assert metadata(tmp_path) == [("a", 1), (TOPIC, 2)]
+    store.add_partitions(TOPIC, 4)
+    assert metadata(tmp_path) == [("a", 1), (TOPIC, 4)]
+    assert [BROKER.file(tmp_path, 0, p).exists() for p in range(5)] == [True] * 4 + [False]
+    store.delete_topic("a")
+    assert metadata(tmp_path) == [(TOPIC, 4)]
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_the_broker_says_of_its_topics_is_kept(tmp_path: Path) -> None:
+    BROKER.write(tmp_path, [[b"a"]])
+    entry = {"name": TOPIC, "partitions": 1, "event_sourcing": True, "policy": {"x": 1}}
+    other = {"version": 1, "later": [], "topics": [entry]}
+    file = tmp_path / "__topic_metadata.json"
+    file.write_text(json.dumps(other))
+    store = BROKER.open(tmp_path)
+    store.create_topic("b")
+    document = json.loads(file.read_text())
+    assert document["topics"][1] == entry
+    assert (document["later"], document["topics"][0]["name"]) == ([], "b")
+    assert file.read_text().startswith('{\n  "version"')
+    file.write_text("[]")
+    with pytest.raises(StorageError, match="__topic_metadata"):
+        store.create_topic("c")
+
+
+def test_topics_are_created_deleted_and_created_again(tmp_path: Path) -> None:
+    for layout in ("cursus", "cursus-broker", "rustlog"):
+        store = make(tmp_path / layout, layout)
+        store.append(TOPIC, 0, [b"a", b"b"])
+        first = store.topic(TOPIC).uuid
+        store.commit_offsets("g", {TOPIC: {0: 2}})
+        with pytest.raises(TopicExistsError):
+            store.create_topic(TOPIC)
+        with pytest.raises(ConfigError):
+            store.create_topic("x", compression="zstd")
+        assert store.committed_offsets("g") == {TOPIC: {0: 2}}
+        reader = Store.open(tmp_path / layout)
+        assert read(reader).values == [b"a", b"b"]
+        store.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFoundError):
+            store.topic(TOPIC)
+        store.create_topic(TOPIC)
+        assert store.topic(TOPIC).uuid != first
+        assert store.committed_offsets("g") == {}
+        store.append(TOPIC, 0, [b"new", b"one", b"more"])
+        assert read(reader).values == read(store).values == [b"new", b"one", b"more"]
