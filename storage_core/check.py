@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 from uuid import UUID
 
@@ -140,8 +141,15 @@ class Checker:
                 finally:
                     segment.close()
         except StorageError as error:
-            torn = not closed and visible is not None and end >= visible
-            problems.append(_problem(error, severity="warning" if torn else "error"))
+            if not closed and visible is not None and end >= visible:
+                message = (
+                    f"{path} ends in bytes of an append that never finished, from byte "
+                    f"{error.position} on. Nothing is lost: the next writer or repair cuts them."
+                )
+                problem = _problem(error, severity="warning")
+                problems.append(replace(problem, code="RECOVERY_NEEDED", message=message))
+            else:
+                problems.append(_problem(error))
         return end, problems
 
 

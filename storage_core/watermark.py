@@ -62,7 +62,10 @@ def path_of(topic: str) -> str:
 
 
 def lock_of(topic: str) -> str:
-    """The lock over a topic's watermark and ``topic.json``; held briefly, never across an fsync."""
+    """The lock over a topic's watermark and ``topic.json``; held briefly.
+
+    Publishing never holds it across an fsync; only changing ``topic.json`` does.
+    """
     return f"topics/{topic}/lock"
 
 
