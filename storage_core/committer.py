@@ -32,7 +32,7 @@ from .errors import (
 from .intents import Intent, Intents, PartitionIntent
 from .ledger import Ledger, LedgerEntry
 from .records import ActiveFile, OffsetRange
-from .staging import Stage, StagedPart, TopicPartition, sweep_staging
+from .staging import CheckOf, ConfigOf, Stage, StagedPart, TopicPartition, sweep_staging
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -87,9 +87,9 @@ class Committer:
         self.intents = Intents(vfs, f"{meta}/intents", staging)
         self.ledger = Ledger(vfs, f"{meta}/ledger")
 
-    def stage(self, job: str, config_of: Callable[[str], StoreConfig]) -> Stage:
-        """Private files for one task of a job."""
-        return Stage(self._vfs, self._staging, job, config_of)
+    def stage(self, job: str, config_of: ConfigOf, check_of: CheckOf) -> Stage:
+        """Private files for one task of a job, checked before they are written."""
+        return Stage(self._vfs, self._staging, job, config_of, check_of)
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int

@@ -10,7 +10,7 @@ from .committer import CommitResult, Committer
 from .config import StoreConfig
 from .reader import PartitionReader
 from .records import ActiveFile, OffsetRange, Problem, RecoveryReport
-from .staging import StagedPart
+from .staging import StageCheck, StagedPart
 from .topicfile import TopicFile
 
 
@@ -88,6 +88,9 @@ class Engine(Protocol):
         """Append through the partition's log, recovering first where that is due."""
 
     committer: Committer
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:
+        """Raises for records that an append would refuse: a decided commit must not meet one."""
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int

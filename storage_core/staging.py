@@ -30,6 +30,9 @@ _BUFFERED_BYTES = 64 * MIB
 _SYNC_THREADS = 4
 
 TopicPartition = tuple[str, int]
+StageCheck = Callable[[Columns], None]
+ConfigOf = Callable[[str], StoreConfig]
+CheckOf = Callable[[str, int], StageCheck]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class _Part:
     """What was staged of one topic-partition so far."""
 
     config: StoreConfig
+    check: StageCheck
     waiting: list[Columns] = field(default_factory=list)
     waiting_rows: int = 0
     waiting_bytes: int = 0
@@ -102,11 +106,12 @@ class Stage:
     """Staging of one task. Used by one thread."""
 
     def __init__(
-        self, vfs: Vfs, root: str, job: str, config_of: Callable[[str], StoreConfig]
+        self, vfs: Vfs, root: str, job: str, config_of: ConfigOf, check_of: CheckOf
     ) -> None:
         self._vfs = vfs
         self._directory = f"{root}/{check_name('job', job)}"
         self._config_of = config_of
+        self._check_of = check_of
         self._parts: dict[TopicPartition, _Part] = {}
         self._shared: _File | None = None
         self._files: list[_File] = []
@@ -114,12 +119,19 @@ class Stage:
         self._buffered = 0
 
     def write(self, topic: str, partition: int, columns: Columns) -> None:
-        """Stage records; their order within the topic-partition is kept."""
+        """Stage records; their order within the topic-partition is kept.
+
+        Raises:
+            InvalidRecordError: the layout cannot store one. Found at the commit, behind its point
+                of no return, it would block the partition for good.
+        """
         if not columns.count:
             return
         part = self._parts.get((topic, partition))
         if part is None:
-            part = self._parts[topic, partition] = _Part(self._config_of(topic))
+            check = self._check_of(topic, partition)
+            part = self._parts[topic, partition] = _Part(self._config_of(topic), check)
+        part.check(columns)
         part.waiting.append(columns)
         part.waiting_rows += columns.count
         size = int(columns.sizes.sum())

@@ -168,7 +168,9 @@ class Store(ReadStore):
         """
         self._require_writable()
         return self._engine.committer.stage(
-            job, lambda topic: self._engine.topic(topic).config(self._config).override(overrides)
+            job,
+            lambda topic: self._engine.topic(topic).config(self._config).override(overrides),
+            self._engine.stage_check,
         )
 
     def commit(

@@ -16,7 +16,7 @@ from ..faults import typed_read_errors
 from ..opening import require_trusted_locks
 from ..reader import PartitionReader
 from ..records import OffsetRange, Problem, RecoveryReport
-from ..staging import StagedPart
+from ..staging import StageCheck, StagedPart
 from ..topicfile import TopicFile
 from ..vfs import Vfs
 from .catalog import ForeignCatalog
@@ -70,6 +70,10 @@ class ForeignEngine:
                     ends[part.partition] = min(ends[part.partition], part.start)
         return tuple(ends)
 
+    def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
+        """Never: the end is worked out from the files each time."""
+        return False
+
     def reader(self, topic: str, partition: int) -> PartitionReader:
         return PartitionReader(self._vfs, topic, partition, self._of(topic, partition))
 
@@ -105,6 +109,9 @@ class ForeignEngine:
 
     def publish_ends(self, topic: str, ends: Mapping[int, int]) -> None:
         """Nothing to publish: whole records are visible once no intent names them."""
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:
+        return self.log(topic, partition).check_storable
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int

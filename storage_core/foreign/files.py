@@ -77,6 +77,11 @@ class RowFiles:
                     partition=self._partition,
                 )
 
+    def check_storable(self, columns: Columns) -> None:
+        """Raise for records that an append would refuse, by encoding them for nothing."""
+        self.check(columns)
+        self._pieces(columns, Target("", 0, 0, 0, 0))
+
     def target(self) -> Target:
         """The last file, cut to whole records; made if there is none.
 

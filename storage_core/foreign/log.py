@@ -92,6 +92,11 @@ class RowLog:
         """Raise UnsupportedColumnError for what the layout has no place for."""
         self._files.check(columns)
 
+    def check_storable(self, columns: Columns) -> None:
+        """Raise for records that an append would refuse, whatever the log holds."""
+        self._require_codec()
+        self._files.check_storable(columns)
+
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; durable and visible on return.
 
@@ -135,11 +140,7 @@ class RowLog:
 
         ``finishing`` a commit, its own rest is left for ``apply`` to rewind.
         """
-        if self._layout.encode is None:
-            raise WriteFailedError(
-                "ordinal files of this era are only read. Open them with layout='cursus' to append "
-                "raw payloads, or convert them."
-            )
+        self._require_codec()
         with self._lock:
             if self._poison is not None:
                 raise closed_for_writing(self._topic, self._partition, self._poison)
@@ -160,3 +161,10 @@ class RowLog:
                     topic=self._topic,
                     partition=self._partition,
                 ) from error
+
+    def _require_codec(self) -> None:
+        if self._layout.encode is None:
+            raise WriteFailedError(
+                "ordinal files of this era are only read. Open them with layout='cursus' to append "
+                "raw payloads, or convert them."
+            )
