@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from storage_core import SegmentInfo, Store
 
 from .options import ReadOptions
-from .ranges import TopicPartition
+from .ranges import Available, TopicPartition, within
 from .splitting import CutPoints, Piece, plan_tasks
 
 
@@ -27,6 +27,7 @@ def plan(
 ) -> list[LogSlice]:
     """The tasks that read ``ranges``: large segments cut, small neighbours packed together."""
     pieces = list(pieces_of(store, ranges))
+    _require_all(options, ranges, pieces)
 
     def cuts(piece: Piece) -> CutPoints:
         info = segment_of(piece)
@@ -41,6 +42,21 @@ def plan(
         parallelism=os.cpu_count() or 1,
     )
     return [LogSlice(task) for task in tasks]
+
+
+def _require_all(
+    options: ReadOptions,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    pieces: Iterable[Piece],
+) -> None:
+    """Refuse to read less than asked for: retention may work between the bounds and the listing."""
+    first: dict[TopicPartition, int] = {}
+    for piece in pieces:
+        first.setdefault((piece.topic, piece.partition), piece.start_offset)
+    for where, (start, end) in ranges.items():
+        found = first.get(where, end)
+        if found > start:
+            within(where, start, Available(found, end), fail=options.fail_on_data_loss)
 
 
 def pieces_of(store: Store, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterable[Piece]:

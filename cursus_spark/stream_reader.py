@@ -21,10 +21,12 @@ from .compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAva
 from .errors import cursus_error, one_line_errors
 from .options import StreamReadOptions
 from .planning import LogSlice, plan
-from .ranges import Available, TopicPartition, within
+from .ranges import TopicPartition
 from .read_task import open_store, read_slice
-from .stream_position import StreamPosition, SymbolicStart, parse_stream_offset
-from .stream_state import TopicsNow, first_offset, first_position, look, nested, reconcile
+from .stream_batch import batch_ranges
+from .stream_look import TopicsNow, look, nested
+from .stream_position import Positions, StreamPosition, SymbolicStart, parse_stream_offset
+from .stream_state import Waiting, first_position, reconcile, recovery_due
 from .trigger import is_too_little, limited_ends
 
 _NO_ROW_LIMIT = (1 << 63) - 1
@@ -37,9 +39,15 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._store: Store | None = None
+        self._waiting = Waiting()
+        self._seen: TopicsNow | None = None
         self._available_now = False
         self._target: TopicsNow | None = None
         self._last_batch: float | None = None
+        self._mirrored: StreamPosition | None = None
+        self._new_query = False
+        self._first: Positions | None = None
+        self._told: StreamPosition | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Carry what to read, never open files or the planner's memory."""
@@ -50,6 +58,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A symbol; see the module's text."""
+        self._new_query = True
         return SymbolicStart(self._options.starting.describe()).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -72,41 +81,56 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
         self._target = None
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch; equal to ``start`` when there is nothing to read."""
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """The end of the next batch; equal to ``start`` when there is nothing to read.
+
+        Spark 4.1 passes neither argument: see ``_without_start``.
+        """
         with one_line_errors():
             store = self._opened()
-            now = look(store, self._options)
+            if start is None:
+                return self._without_start(store)
             begun = parse_stream_offset(start)
             first = isinstance(begun, SymbolicStart)
+            # In this order: what arrives in between lies behind the start, not before it.
             position = first_position(store, self._options) if first else begun
             assert isinstance(position, StreamPosition)
-            begin = reconcile(store, self._options, position, now)
-            ends = self._ends(store, now, begin, limit, first=first)
+            if not first:
+                self._mirror(store, position)
+            self._seen = look(store, self._options)
+            now = self._frozen(self._seen, position)
+            begin = reconcile(store, self._options, position, now, self._waiting)
+            ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
             end = StreamPosition(now.ids, nested(ends), nested(begin) if first else None)
-            return self._unless_equal(start, begun, end)
+            if (position.ids, position.positions) == (end.ids, end.positions) and not first:
+                return start
+            return end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the topics end, so that the progress shows how far behind the query is."""
+        """Where the topics end, so that the progress shows how far behind the query is.
+
+        Spark asks right after ``latestOffset``, which has just looked.
+        """
         with one_line_errors():
-            return look(self._opened(), self._options).position().to_dict()
+            seen = self._seen or look(self._opened(), self._options)
+            return seen.position().to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one batch, from the two offsets alone."""
         with one_line_errors():
             store = self._opened()
-            last = parse_stream_offset(end)
-            begun = parse_stream_offset(start)
+            begun, last = parse_stream_offset(start), parse_stream_offset(end)
             if not isinstance(last, StreamPosition):
                 raise cursus_error(
                     "CHECKPOINT_INVALID", "The checkpoint has an end offset without positions."
                 )
-            ranges = {
-                where: bounds
-                for where, bounds in self._ranges(store, begun, last)
-                if bounds[0] < bounds[1]
-            }
-            return plan(store, self._options, ranges)
+            if self._told is not None and isinstance(begun, StreamPosition):
+                # Spark 4.1: nobody has compared the start with what is there.
+                now = look(store, self._options)
+                reconcile(store, self._options, begun, now, self._waiting)
+            return plan(store, self._options, batch_ranges(store, self._options, begun, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
@@ -115,19 +139,10 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Mirror a finished batch into the consumer group, where lag tools look."""
-        group = self._options.consumer_group
-        if group is None:
-            return
         with one_line_errors():
-            store, done = self._opened(), parse_stream_offset(end)
+            done = parse_stream_offset(end)
             if isinstance(done, StreamPosition):
-                existing = set(store.topics())
-                kept = {
-                    topic: positions
-                    for topic, positions in done.positions.items()
-                    if topic in existing and positions
-                }
-                store.commit_offsets(group, kept)
+                self._mirror(self._opened(), done)
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -144,14 +159,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first: bool,
     ) -> dict[TopicPartition, int]:
         """Ends of the next batch: what is there, the frozen target, the limits."""
-        if self._available_now and self._target is None:
-            self._target = now
-        target = now.ends if self._target is None else self._target.ends
-        # A partition that appeared behind the frozen target waits for the next run.
-        ends = {
-            where: max(begin[where], min(end, target.get(where, 0)))
-            for where, end in now.ends.items()
-        }
+        ends = {where: max(at, self._wanted_end(now, where, at)) for where, at in begin.items()}
         if isinstance(limit, ReadAllAvailable):
             return ends
         if not first and not self._available_now and is_too_little(self._options, begin, ends):
@@ -163,40 +171,70 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = time.monotonic()
         return limited_ends(store, self._options, begin, ends)
 
-    def _unless_equal(
-        self, start: dict[str, Any], begun: StreamPosition | SymbolicStart, end: StreamPosition
-    ) -> dict[str, Any]:
-        """``start`` itself when nothing moved: the first batch's ``from`` is not news."""
-        if isinstance(begun, StreamPosition) and (begun.ids, begun.positions) == (
-            end.ids,
-            end.positions,
-        ):
-            return start
-        return end.to_dict()
+    def _frozen(self, now: TopicsNow, position: StreamPosition) -> TopicsNow:
+        """What an AvailableNow run may know of: new partitions and topics wait for the next one.
 
-    def _ranges(
-        self, store: Store, begun: StreamPosition | SymbolicStart, last: StreamPosition
-    ) -> Iterator[tuple[TopicPartition, tuple[int, int]]]:
+        Else it would have news as long as some are made, and not come to an end.
+        """
+        if not self._available_now:
+            return now
+        if self._target is None:
+            self._target = now
+        target = self._target
+        known = {*target.ids, *position.ids}
+        return TopicsNow(
+            {topic: uuid for topic, uuid in now.ids.items() if topic in known},
+            {
+                where: end
+                for where, end in now.ends.items()
+                if where in target.ends or position.position(*where) is not None
+            },
+            now.unknown,
+        )
+
+    def _wanted_end(self, now: TopicsNow, where: TopicPartition, begin: int) -> int:
+        """The end of a partition, or what is frozen of it: nothing of a topic made anew since."""
+        end, target = now.ends.get(where, begin), self._target
+        if target is None:
+            return end
+        same = target.ids.get(where[0]) == now.ids.get(where[0])
+        return min(end, target.ends.get(where, 0)) if same else 0
+
+    def _mirror(self, store: Store, done: StreamPosition) -> None:
+        """Write finished positions to the consumer group, unless they stand there.
+
+        ``commit`` comes only when the next batch is made, and not at the end of a run; but whatever
+        a new batch starts behind is finished as well.
+        """
+        group = self._options.consumer_group
+        if group is None or done == self._mirrored:
+            return
         now = look(store, self._options)
-        first = last.start if isinstance(begun, SymbolicStart) else begun.positions
-        if first is None:
-            raise cursus_error(
-                "CHECKPOINT_INVALID", "The checkpoint's first batch does not say where it starts."
-            )
-        for topic, ends in last.positions.items():
-            same = now.ids.get(topic) == last.ids.get(topic)
-            for partition, end in ends.items():
-                where = (topic, partition)
-                if where not in now.ends or not same:
-                    # latestOffset has said so, or failOnDataLoss is off: nothing is left to read.
-                    continue
-                start = first.get(topic, {}).get(partition)
-                if isinstance(begun, StreamPosition) and begun.ids.get(topic) != last.ids.get(
-                    topic
-                ):
-                    start = None
-                if start is None:
-                    start = first_offset(store, self._options, where, now.ends[where])
-                held = Available(store.start_offset(*where), max(now.ends[where], end))
-                fail = self._options.fail_on_data_loss
-                yield where, (within(where, start, held, fail=fail) if start < end else end, end)
+        kept = {
+            topic: positions
+            for topic, positions in done.positions.items()
+            if positions and now.ids.get(topic) == done.ids.get(topic)
+        }
+        if kept:
+            store.commit_offsets(group, kept)
+        self._mirrored = done
+
+    def _without_start(self, store: Store) -> dict[str, Any]:
+        """All there is, for Spark 4.1, which keeps to itself how far the stream has come.
+
+        What was lost is noticed when ``partitions`` hears both offsets.
+        """
+        if self._told is None and self._new_query:
+            self._first = first_position(store, self._options).positions
+        now = self._seen = look(store, self._options)
+        for topic in sorted(now.unknown):
+            raise recovery_due((topic, 0), None, 0)
+        known = StreamPosition() if self._told is None else self._told
+        ends = {
+            (topic, number): max(end, known.position(topic, number) or 0)
+            if known.ids.get(topic) == now.ids[topic]
+            else end
+            for (topic, number), end in now.ends.items()
+        }
+        self._told = StreamPosition(now.ids, nested(ends), self._first)
+        return self._told.to_dict()

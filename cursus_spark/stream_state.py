@@ -1,12 +1,11 @@
-"""What a stream compares its position with: topics that come, go, shrink and are made anew."""
+"""Where the next batch of a stream begins: topics come, go, shrink and are made anew."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
 
-from storage_core import Store, TopicNotFoundError
+from storage_core import Store
 
 from .errors import CursusError, cursus_error
 from .options import StreamReadOptions
@@ -17,47 +16,31 @@ from .ranges import (
     available,
     check_named,
     resolve_start,
-    subscribed_topics,
     within,
 )
-from .stream_position import Positions, StreamPosition
+from .stream_look import TopicsNow, nested
+from .stream_position import StreamPosition
 
 _log = logging.getLogger("cursus_spark")
+_WARN_AGAIN_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsNow:
-    """Uuids and visible ends of the subscribed topics at one instant."""
+class Waiting:
+    """Warns of partitions whose end is too old; of each at most once a minute, as polls are many.
 
-    ids: Mapping[str, str]
-    ends: Mapping[TopicPartition, int]
-
-    def position(self) -> StreamPosition:
-        """The position of a stream that has read everything."""
-        return StreamPosition(dict(self.ids), nested(self.ends))
-
-
-def look(store: Store, options: StreamReadOptions) -> TopicsNow:
-    """The subscribed topics now: file-system metadata only, whatever they hold.
-
-    Topics that vanished are simply not there; ``reconcile`` says what that means.
+    Used by one thread.
     """
-    named = set(options.subscription.named())
-    existing = named & set(store.topics()) if named else None
-    topics = (
-        sorted(existing) if existing is not None else subscribed_topics(store, options.subscription)
-    )
-    ids: dict[str, str] = {}
-    ends: dict[TopicPartition, int] = {}
-    for topic in topics:
-        try:
-            ids[topic] = str(store.topic(topic).uuid)
-            for partition, end in enumerate(store.visible_ends(topic)):
-                if options.subscription.includes(topic, partition):
-                    ends[topic, partition] = end
-        except TopicNotFoundError:
-            ids.pop(topic, None)
-    return TopicsNow(ids, ends)
+
+    def __init__(self) -> None:
+        self._said: dict[TopicPartition, float] = {}
+
+    def warn(self, where: TopicPartition, end: int | None, position: int) -> None:
+        """Say that the stream waits for a writer to recover the partition."""
+        now = time.monotonic()
+        if now - self._said.get(where, -_WARN_AGAIN_S) < _WARN_AGAIN_S:
+            return
+        self._said[where] = now
+        _log.warning("%s Waiting until a writer does that.", recovery_due(where, end, position))
 
 
 def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
@@ -80,7 +63,11 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
 
 
 def reconcile(
-    store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsNow
+    store: Store,
+    options: StreamReadOptions,
+    start: StreamPosition,
+    now: TopicsNow,
+    waiting: Waiting,
 ) -> dict[TopicPartition, int]:
     """The next offset of every partition there is now, given how far the stream has come.
 
@@ -90,15 +77,19 @@ def reconcile(
     begin: dict[TopicPartition, int] = {}
     renewed = {topic for topic, known in start.ids.items() if now.ids.get(topic, known) != known}
     for topic in sorted(renewed):
-        _lose(options, _recreated(topic))
+        lose(options, recreated(topic))
     for topic, partitions in start.positions.items():
+        unknown = topic in now.unknown and topic not in renewed
         for partition, position in partitions.items():
             where = (topic, partition)
-            if where not in now.ends:
-                if options.subscription.includes(*where):
-                    _lose(options, _deleted(topic, partition, whole=topic not in now.ids))
+            if unknown:
+                waiting.warn(where, None, position)
+                begin[where] = position
+            elif where not in now.ends:
+                if options.subscription.includes(*where) and topic not in renewed:
+                    lose(options, deleted(topic, partition, whole=topic not in now.ids))
             elif topic not in renewed:
-                begin[where] = _known_position(store, options, where, position, now.ends[where])
+                begin[where] = _known_position(store, options, where, position, now, waiting)
     for where in now.ends:
         if where not in begin:
             begin[where] = first_offset(store, options, where, now.ends[where])
@@ -113,46 +104,55 @@ def first_offset(store: Store, options: StreamReadOptions, where: TopicPartition
     """
     start = store.start_offset(*where) if end else 0
     if start > 0:
-        _lose(options, aged_out(where, 0, Available(start, end)))
+        lose(options, aged_out(where, 0, Available(start, end)))
     return min(start, end)
 
 
 def _known_position(
-    store: Store, options: StreamReadOptions, where: TopicPartition, position: int, end: int
+    store: Store,
+    options: StreamReadOptions,
+    where: TopicPartition,
+    position: int,
+    now: TopicsNow,
+    waiting: Waiting,
 ) -> int:
+    end = now.ends[where]
     if position == end:
         return position
     if position > end:
-        return _gone_back(store, options, where, position, end)
+        # The visible end is behind the stream: stale after a reboot, or records were lost.
+        if store.recovery_due(*where):
+            waiting.warn(where, end, position)
+            return position
+        lose(options, gone_back(where, position, end))
+        return end
     start = min(store.start_offset(*where), end)
     if position < start:
-        _lose(options, aged_out(where, position, Available(start, end)))
+        lose(options, aged_out(where, position, Available(start, end)))
     return max(position, start)
 
 
-def _gone_back(
-    store: Store, options: StreamReadOptions, where: TopicPartition, position: int, end: int
-) -> int:
-    """The visible end is behind the stream: stale after a reboot, or records were lost."""
-    if store.recovery_due(*where):
-        _log.warning(
-            "%s-%s ends at %s, but the stream has read up to %s. The partition was not closed "
-            "cleanly: waiting until a writer recovers it",
-            *where, end, position,
-        )  # fmt: skip
-        return position
-    _lose(
-        options,
-        cursus_error(
-            "DATA_LOSS",
-            f"{where[0]}-{where[1]}: the end of the log was changed from {position} to {end}. "
-            f"Set failOnDataLoss to false to continue from {end}.",
-        ),
+def recovery_due(where: TopicPartition, end: int | None, position: int) -> CursusError:
+    """The error, or the warning, for an end that is too old until a writer recovers."""
+    known = "has no known end" if end is None else f"ends at {end}"
+    return cursus_error(
+        "RECOVERY_NEEDED",
+        f"{where[0]}-{where[1]} {known}, but the stream has come to {position}. Its last writer "
+        "did not close it: append to it, or repair the store, to recover what it holds.",
     )
-    return end
 
 
-def _recreated(topic: str) -> CursusError:
+def gone_back(where: TopicPartition, position: int, end: int) -> CursusError:
+    """The error for records that were there once and are no more."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{where[0]}-{where[1]}: the end of the log was changed from {position} to {end}. "
+        f"Set failOnDataLoss to false to continue from {end}.",
+    )
+
+
+def recreated(topic: str) -> CursusError:
+    """The error for a topic that only has its name in common with the one that was read."""
     return cursus_error(
         "DATA_LOSS",
         f"Topic '{topic}' was deleted and created again since the checkpoint. Start with a new "
@@ -160,7 +160,8 @@ def _recreated(topic: str) -> CursusError:
     )
 
 
-def _deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
+def deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
+    """The error for a topic, or a partition of one, that is gone."""
     what = f"Topic '{topic}' was deleted" if whole else f"Partition {topic}-{partition} is gone"
     return cursus_error(
         "DATA_LOSS",
@@ -168,15 +169,8 @@ def _deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
     )
 
 
-def _lose(options: StreamReadOptions, error: CursusError) -> None:
+def lose(options: StreamReadOptions, error: CursusError) -> None:
+    """Raise the error, or warn of it with ``failOnDataLoss`` false."""
     if options.fail_on_data_loss:
         raise error
     _log.warning("%s", error)
-
-
-def nested(flat: Mapping[TopicPartition, int]) -> Positions:
-    """Offsets by topic and then by partition."""
-    found: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in flat.items():
-        found.setdefault(topic, {})[partition] = offset
-    return found

@@ -19,8 +19,8 @@ from tests.architecture_seam import file_access
 # Lowest first. A package such as "vfs" stands for its __init__.py.
 STORAGE_CORE_LAYERS = [
     ("_version", "cache", "errors", "message", "records", "state", "vfs.base"),
-    ("columns", "faults", "flusher", "index", "naming", "pending", "vfs.portable"),
-    ("rows", "vfs.linux"),
+    ("columns", "comparing", "faults", "flusher", "index", "naming", "pending", "vfs.portable"),
+    ("conversion_progress", "rows", "vfs.linux"),
     ("broker_cursor", "broker_index", "lanes", "vfs.posix"),
     ("broker_records", "vfs"),
     ("broker_headers", "broker_ordinal", "transactions"),
@@ -54,8 +54,9 @@ CURSUS_SPARK_LAYERS = [
     ("given_options",),
     ("options",),
     ("ranges", "routing"),
-    ("planning", "stream_state", "trigger", "write_task"),
-    ("commit", "read_task"),
+    ("planning", "stream_look", "trigger", "write_task"),
+    ("commit", "read_task", "stream_state"),
+    ("stream_batch",),
     ("reader", "stream_reader", "writer", "stream_writer"),
     ("datasource",),
     ("registration",),
