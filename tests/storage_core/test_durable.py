@@ -21,6 +21,7 @@ from storage_core.durable import (
 )
 from storage_core.errors import LockTimeoutError, TopicNotFoundError
 from tests.faults import CrashError, faulty
+from tests.processes import wait_until
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
@@ -137,22 +138,23 @@ def test_lock_times_out_and_is_free_afterwards(tmp_path: Path) -> None:
         pass
 
 
-def test_waiting_for_a_lock_that_moves_away_starts_again_on_the_new_file(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_that_is_replaced_starts_again_on_the_new_file(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     ensure_lock_file(vfs, "lock")
-    got = threading.Event()
+    waiting, same = threading.Event(), []
 
     def wait() -> None:
         with locked(vfs, "lock", 5000) as fd:
-            stat = vfs.stat("lock")
-            assert stat is not None
-            assert vfs.fstat(fd).identity == stat.identity
-            got.set()
+            found = vfs.stat("lock")
+            same.append(found is not None and vfs.fstat(fd).identity == found.identity)
 
     with locked(vfs, "lock", 10):
+        vfs.hook = lambda kind, _: waiting.set() if kind == "open:write" else None
         thread = threading.Thread(target=wait)
         thread.start()
-        vfs.rename("lock", "old")
-        ensure_lock_file(vfs, "lock")
+        assert waiting.wait(5)
+        wait_until(lambda: vfs.calls[-1].kind == "open:write")
+        create_file(vfs, "new", b"")
+        vfs.rename("new", "lock")
     thread.join(5)
-    assert got.is_set()
+    assert same == [True]

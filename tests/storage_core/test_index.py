@@ -52,13 +52,17 @@ def test_golden_indexes_parse() -> None:
     assert [column.tolist() for column in times] == [[T0, T0 + 5], [100, 300]]
 
 
-@pytest.mark.parametrize(("kind", "data"), [("offset", SEALED_OFFSETS), ("time", SEALED_TIMES)])
+@pytest.mark.parametrize(
+    ("kind", "data"), [("offset", SEALED_OFFSETS), ("time", SEALED_TIMES)], ids=["offset", "time"]
+)
 def test_every_bit_flip_of_a_sealed_index_is_detected(kind: IndexKind, data: bytes) -> None:
     for bit, flipped in flips(data):
         assert parse_sealed(kind, flipped, LOG_SIZE) is None, bit
 
 
-@pytest.mark.parametrize(("kind", "data"), [("offset", SEALED_OFFSETS), ("time", SEALED_TIMES)])
+@pytest.mark.parametrize(
+    ("kind", "data"), [("offset", SEALED_OFFSETS), ("time", SEALED_TIMES)], ids=["offset", "time"]
+)
 def test_sealed_index_that_is_short_or_stale_is_refused(kind: IndexKind, data: bytes) -> None:
     for size in range(len(data)):
         assert parse_sealed(kind, data[:size], LOG_SIZE) is None

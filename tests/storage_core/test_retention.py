@@ -208,7 +208,9 @@ def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
         shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("contents", [pack_tomb(2), b"", b"torn", bytes(20)])
+@pytest.mark.parametrize(
+    "contents", [pack_tomb(2), b"", b"torn", bytes(20)], ids=["whole", "empty", "torn", "zeros"]
+)
 def test_tomb_hides_its_segment_from_readers_before_it_is_gone(
     tmp_path: Path, contents: bytes
 ) -> None:
