@@ -10,8 +10,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
+from storage_core import partition_for_keys
+
 from .errors import cursus_error
-from .partitioner import partition_for_keys
 
 
 def partition_by_key(df: DataFrame, partitions: int, key: str = "key") -> DataFrame:

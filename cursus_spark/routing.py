@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage_core import Columns, make_columns
+from storage_core import NO_KEY, Columns, make_columns, partition_for_keys
 
 from .errors import cursus_error
-from .partitioner import NO_KEY, partition_for_keys
 from .schema import SinkColumns
 
 Int64s = npt.NDArray[np.int64]

@@ -14,6 +14,7 @@ from .errors import (
 )
 from .handler import DiskHandler, ReadResult
 from .manager import DiskManager
+from .partitioner import NO_KEY, partition_for_keys
 from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
 from .staging import Stage, StagedPart
 from .store import Store
@@ -27,6 +28,7 @@ __all__ = [
     "DiskHandler",
     "DiskManager",
     "LayoutNotFoundError",
+    "NO_KEY",
     "OffsetRange",
     "PartitionNotFoundError",
     "Problem",
@@ -42,4 +44,5 @@ __all__ = [
     "TopicNotFoundError",
     "__version__",
     "make_columns",
+    "partition_for_keys",
 ]

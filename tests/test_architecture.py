@@ -18,7 +18,7 @@ from tests.architecture_seam import file_access
 
 # Lowest first. A package such as "vfs" stands for its __init__.py.
 STORAGE_CORE_LAYERS = [
-    ("_version", "cache", "errors", "message", "records", "state", "vfs.base"),
+    ("_version", "cache", "errors", "message", "partitioner", "records", "state", "vfs.base"),
     ("columns", "comparing", "faults", "flusher", "index", "naming", "pending", "vfs.portable"),
     ("conversion_progress", "rows", "vfs.linux"),
     ("broker_cursor", "broker_index", "lanes", "vfs.posix"),
@@ -47,7 +47,7 @@ STORAGE_CORE_LAYERS = [
 ]
 
 CURSUS_SPARK_LAYERS = [
-    ("compat", "errors", "rate_limit", "partitioner"),
+    ("compat", "errors", "rate_limit"),
     ("schema", "offsets", "splitting", "layout_rows"),
     ("option_parsing", "stream_position"),
     ("option_table",),
