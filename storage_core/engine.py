@@ -102,6 +102,9 @@ class Engine(Protocol):
 
     def roll(self, topic: str, partition: int) -> bool: ...
 
+    def expired(self, topic: str) -> dict[int, list[int]]:
+        """What ``retain`` would drop now. Takes no lock and changes nothing."""
+
     def retain(self, topic: str) -> dict[int, list[int]]:
         """Drop what the topic's limits no longer cover; base offsets by partition."""
 

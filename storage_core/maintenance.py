@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from uuid import UUID
 
 from . import watermark
+from .config import StoreConfig
 from .faults import typed_read_errors
 from .layouts.base import Layout
 from .listing import list_segments, log_path
@@ -40,14 +41,14 @@ def recover_topic(
     return [log.report for log in logs.values() if log.report is not None]
 
 
-def retain_partition(
-    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
-) -> list[int]:
-    """Drop the segments that the topic's limits no longer cover; return their bases."""
-    config = log.config
+def expired_segments(
+    vfs: Vfs, layout: Layout, config: StoreConfig, topic: str, partition: int, caches: ReadCaches
+) -> tuple[int, ...]:
+    """Bases of the oldest segments that the topic's limits no longer cover. Changes nothing."""
     if config.retention_ms is None and config.retention_bytes is None:
-        return []
+        return ()
     directory = layout.log_directory(topic, partition)
+    bases = list_segments(vfs, directory).bases
 
     def largest_timestamp(position: int) -> int:
         base = bases[position]
@@ -55,19 +56,32 @@ def retain_partition(
             segment = SegmentReader(vfs, layout, directory, base, config, caches, closed=True)
             return segment.largest_timestamp_in_log()
 
+    stats = [vfs.stat(log_path(directory, base)) for base in bases]
+    count = segments_to_drop(
+        [0 if stat is None else stat.size for stat in stats],
+        largest_timestamp,
+        now_us=vfs.now_us(),
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+    )
+    return bases[:count]
+
+
+def retain_partition(
+    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+) -> list[int]:
+    """Drop the segments that the topic's limits no longer cover; return their bases."""
+    config = log.config
+    if config.retention_ms is None and config.retention_bytes is None:
+        return []
     with log.exclusive():
-        bases = list_segments(vfs, directory).bases
-        stats = [vfs.stat(log_path(directory, base)) for base in bases]
-        count = segments_to_drop(
-            [0 if stat is None else stat.size for stat in stats],
-            largest_timestamp,
-            now_us=vfs.now_us(),
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-        )
-        if count:
-            drop_segments(vfs, directory, bases[:count], bases[count])
-        return list(bases[:count])
+        dropped = expired_segments(vfs, layout, config, topic, partition, caches)
+        if dropped:
+            directory = layout.log_directory(topic, partition)
+            new_start = list_segments(vfs, directory).following(dropped[-1])
+            assert new_start is not None  # the active segment always stays
+            drop_segments(vfs, directory, dropped, new_start)
+        return list(dropped)
 
 
 def repair_indexes(

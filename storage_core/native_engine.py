@@ -25,7 +25,13 @@ from .flusher import Flusher
 from .identity import Identity
 from .layouts import NativeLayout
 from .log import PartitionLog
-from .maintenance import hold_all, recover_topic, repair_indexes, retain_partition
+from .maintenance import (
+    expired_segments,
+    hold_all,
+    recover_topic,
+    repair_indexes,
+    retain_partition,
+)
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, RecoveryReport
 from .segment_reader import NativeSegments, ReadCaches
@@ -129,6 +135,12 @@ class NativeEngine:
         rolled = self._with_recovery(log, log.roll)
         self._write_checkpoint([log])
         return rolled
+
+    def expired(self, topic: str) -> dict[int, list[int]]:
+        found = self._catalog.get(topic)
+        each = partial(expired_segments, self._vfs, self._layout, found.config(self._config), topic)
+        dropped = {part: list(each(part, self._caches)) for part in range(found.partitions)}
+        return {partition: bases for partition, bases in dropped.items() if bases}
 
     def retain(self, topic: str) -> dict[int, list[int]]:
         dropped: dict[int, list[int]] = {}

@@ -213,13 +213,20 @@ class Store(ReadStore):
         self._require_partition(topic, partition)
         return self._engine.roll(topic, partition)
 
-    def retain(self, topic: str | None = None) -> dict[tuple[str, int], list[int]]:
-        """Drop segments past the age or size limit of their topic; return their base offsets."""
-        self._require_writable()
+    def retain(
+        self, topic: str | None = None, *, dry_run: bool = False
+    ) -> dict[tuple[str, int], list[int]]:
+        """Drop segments past the age or size limit of their topic; return their base offsets.
+
+        With ``dry_run`` nothing is locked or changed, and the store need not be writable.
+        """
+        if not dry_run:
+            self._require_writable()
+        drop = self._engine.expired if dry_run else self._engine.retain
         return {
             (name, partition): bases
             for name in (self.topics() if topic is None else [topic])
-            for partition, bases in self._engine.retain(name).items()
+            for partition, bases in drop(name).items()
         }
 
     def repair(self) -> list[RecoveryReport]:

@@ -31,7 +31,7 @@ STORAGE_CORE_LAYERS = [
     ("foreign.layout", "foreign.row_end", "foreign.summaries", "foreign.transaction_file"),
     ("batches", "catalog", "groups", "layouts", "ledger", "opening", "staging"),
     ("foreign.catalog", "foreign.chunks", "foreign.recognise", "foreign.retention"),
-    ("intents", "reader", "segment"),
+    ("inspection", "intents", "reader", "segment"),
     ("foreign.isolation", "foreign.segment", "recovery", "segment_reader"),
     ("check", "foreign.segments", "tail"),
     ("apply", "committer"),

@@ -24,7 +24,7 @@ from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
 from .names import STATE_DIRECTORY
-from .retention import retain_files
+from .retention import expired_files, retain_files
 from .segments import RowCaches, RowSegments
 
 
@@ -135,6 +135,17 @@ class ForeignEngine:
 
     def roll(self, topic: str, partition: int) -> bool:
         return self.committer.after_pending(self.log(topic, partition).roll)
+
+    def expired(self, topic: str) -> dict[int, list[int]]:
+        found = self._catalog.get(topic)
+        config = found.config(self._config)
+        dropped = {}
+        for partition in range(found.partitions):
+            listing = self._of(topic, partition).listing()
+            bases = expired_files(self._vfs, self._layout, listing, config)
+            if bases:
+                dropped[partition] = list(bases)
+        return dropped
 
     def retain(self, topic: str) -> dict[int, list[int]]:
         dropped = {}

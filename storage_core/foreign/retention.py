@@ -12,14 +12,16 @@ from ..vfs import Vfs
 from .layout import RowLayout
 
 
-def retain_files(vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig) -> list[int]:
-    """Drop what the limits no longer cover; ages go by the files' times. Returns the bases.
+def expired_files(
+    vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig
+) -> tuple[int, ...]:
+    """Bases of the files that the limits no longer cover; ages go by the files' times.
 
     Raises:
         ConfigError: offsets are positions in the log, so dropping files would renumber all others.
     """
     if config.retention_ms is None and config.retention_bytes is None:
-        return []
+        return ()
     if layout.ordinal:
         raise ConfigError(
             f"layout {layout.name} counts offsets from its first file, so no file can be dropped. "
@@ -33,9 +35,15 @@ def retain_files(vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreCon
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
     )
-    for base in listing.bases[:count]:
+    return listing.bases[:count]
+
+
+def retain_files(vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig) -> list[int]:
+    """Drop what the limits no longer cover. Returns the bases."""
+    dropped = expired_files(vfs, layout, listing, config)
+    for base in dropped:
         _remove(vfs, listing.path(base), listing.directory)
-    return list(listing.bases[:count])
+    return list(dropped)
 
 
 def _modified_us(stat: object) -> int:
