@@ -4,6 +4,8 @@ from ._version import __version__
 from .columns import Columns, make_columns
 from .committer import CommitResult
 from .config import StoreConfig
+from .conversion_progress import Progress
+from .convert import Converted, convert
 from .errors import (
     CommitUnknownError,
     DataLossError,
@@ -24,6 +26,7 @@ __all__ = [
     "Columns",
     "CommitResult",
     "CommitUnknownError",
+    "Converted",
     "DataLossError",
     "DiskHandler",
     "DiskManager",
@@ -32,6 +35,7 @@ __all__ = [
     "OffsetRange",
     "PartitionNotFoundError",
     "Problem",
+    "Progress",
     "ReadResult",
     "RecoveryReport",
     "SegmentInfo",
@@ -43,6 +47,7 @@ __all__ = [
     "TopicFile",
     "TopicNotFoundError",
     "__version__",
+    "convert",
     "make_columns",
     "partition_for_keys",
 ]

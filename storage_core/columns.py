@@ -44,7 +44,8 @@ class Columns:
     """Records ready to be encoded. A column without values is None; all have ``count`` rows.
 
     ``timestamps`` is one number when all records share it. ``sizes`` counts the bytes of key,
-    value and headers of each record.
+    value and headers of each record. ``offsets``, which rise, are given where records must keep
+    those they have elsewhere; else the log numbers them.
     """
 
     count: int
@@ -54,6 +55,7 @@ class Columns:
     value: pa.Array | None
     headers: pa.Array | None
     sizes: Int64s
+    offsets: Int64s | None = None
 
     def slice(self, start: int, end: int) -> Columns:
         """Rows ``start`` to ``end``, without copying."""
@@ -68,6 +70,7 @@ class Columns:
             value=None if self.value is None else self.value.slice(start, length),
             headers=None if self.headers is None else self.headers.slice(start, length),
             sizes=self.sizes[start:end],
+            offsets=None if self.offsets is None else self.offsets[start:end],
         )
 
     def take(self, rows: Int64s) -> Columns:

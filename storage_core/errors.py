@@ -200,6 +200,12 @@ class CommitPendingError(StorageError):
     code = "COMMIT_PENDING"
 
 
+class ConversionError(StorageError):
+    """A conversion's target holds something else than its source at the same place."""
+
+    code = "CONVERSION_DIFFERS"
+
+
 class UnsafeFileError(StorageError):
     """A symbolic link, device or other non-regular file stands where a log file should."""
 

@@ -42,13 +42,14 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from .columns import HEADERS, TIMESTAMP, Columns
+from .columns import HEADERS, TIMESTAMP, Columns, Int64s
 from .config import MAX_FRAME_BYTES
 from .errors import BrokenFrameError
 from .message import message_pieces
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
+MAX_SPAN = 2**32 - 1
 KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
 CODECS = ("none", "lz4", "zstd")
 
@@ -88,11 +89,28 @@ class EncodedFrame(NamedTuple):
 
 
 def encode_frame(
-    columns: Columns, *, relative_offset: int, durable_upto: int, compression: str, level: int
+    columns: Columns,
+    *,
+    relative_offset: int,
+    durable_upto: int,
+    compression: str,
+    level: int,
+    deltas: Int64s | None = None,
 ) -> EncodedFrame:
-    """Encode all of ``columns`` (at least one record) as one frame."""
+    """Encode all of ``columns`` (at least one record) as one frame.
+
+    Args:
+        columns: The records.
+        relative_offset: Where the frame begins, counted from the segment's base.
+        durable_upto: What was durable when it was written, counted likewise.
+        compression: Codec of the body.
+        level: Of zstd.
+        deltas: Offsets counted from the frame's beginning, where there are holes between them.
+    """
     low, high = _timestamp_bounds(columns)
     bits, arrays = _present(columns, constant=low == high)
+    if deltas is not None:
+        bits, arrays = bits | SPARSE, [pa.array(deltas, pa.uint32()), *arrays]
     pieces = []
     if arrays:
         pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))
@@ -114,7 +132,7 @@ def encode_frame(
         max_timestamp=high,
         body_length=body_length,
         raw_length=raw_length,
-        span=columns.count,
+        span=columns.count if deltas is None else int(deltas[-1]) + 1,
     )
     checksum = 0
     for piece in (*pieces, padding):

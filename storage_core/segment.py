@@ -107,7 +107,7 @@ class ActiveSegment:
     def write(self, chunk: Chunk) -> None:
         """Append encoded records. They are durable after ``sync``, visible once published."""
         self._require_active("append to")
-        extent = Extent(self.size, chunk.size, self.end_offset, chunk.rows, chunk.max_timestamp)
+        extent = Extent(self.size, chunk.size, self.end_offset, chunk.span, chunk.max_timestamp)
         write_all(self._vfs, self._fd, chunk.buffers, self.size)
         self.size = extent.end_position
         self.end_offset = extent.end_offset

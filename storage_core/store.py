@@ -148,6 +148,10 @@ class Store(ReadStore):
         self._require_writable()
         return self._engine.append(topic, partition, columns)
 
+    def check_columns(self, topic: str, partition: int, columns: Columns) -> None:
+        """Raise for records that ``append_columns`` would refuse; writes nothing."""
+        self._engine.stage_check(topic, partition)(columns)
+
     def partition_log(self, topic: str, partition: int) -> Log:
         """The writing side of one partition, for code that looks closer than ``append`` does."""
         self._require_writable()

@@ -6,9 +6,12 @@ import dataclasses
 import os
 from typing import NamedTuple
 
-from .columns import Columns
+import numpy as np
+
+from .columns import Columns, Int64s
 from .config import MIB, StoreConfig
-from .frame import EncodedFrame
+from .errors import InvalidRecordError
+from .frame import MAX_SPAN, EncodedFrame
 from .layouts.base import Chunk, Layout, Place
 from .listing import list_segments, log_path
 from .records import TIMESTAMP_APPENDED
@@ -97,6 +100,8 @@ class Tail:
 
     def write(self, columns: Columns) -> None:
         """Write records behind the end, rolling before a segment would pass its limit."""
+        if columns.offsets is not None and columns.count:
+            self._begin_at(columns.offsets)
         row = 0
         while row < columns.count:
             active = self._writable_segment()
@@ -112,6 +117,20 @@ class Tail:
             if self._config.fsync == "batch":
                 active.begin_writeback(_WRITEBACK_BYTES)
 
+    def _begin_at(self, offsets: Int64s) -> None:
+        """Let the next record have the offset it brings: an empty log simply begins there."""
+        first = int(offsets[0])
+        before = first if self.end == 0 else self.end
+        steps = np.diff(offsets, prepend=before - 1)
+        if steps.min() < 1 or steps.max() >= MAX_SPAN:
+            raise InvalidRecordError(
+                f"records that keep their offsets must rise from {before} on, in steps below "
+                f"{MAX_SPAN}; these go from {first} to {int(offsets[-1])}."
+            )
+        if self.end == 0 and first > 0:
+            self._drop_empty_segment()
+            self.end = self.durable_end = first
+
     def write_frame(self, frame: EncodedFrame) -> None:
         """Write a frame that was encoded elsewhere, with a header for its place here."""
         active = self._writable_segment()
@@ -123,7 +142,9 @@ class Tail:
             durable_upto=max(0, self.durable_end - active.base),
         )
         header = moved.header
-        active.write(Chunk(moved.buffers, header.length, header.records, header.max_timestamp))
+        active.write(
+            Chunk(moved.buffers, header.length, header.records, header.max_timestamp, header.span)
+        )
         self.end = active.end_offset
         active.begin_writeback(_WRITEBACK_BYTES)
 

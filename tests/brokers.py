@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,48 +147,54 @@ def snapshot(root: Path) -> dict[str, tuple[bytes, int, int]]:
     }
 
 
-def frames(data: bytes, *, header: int, least: int, most: int) -> Iterator[tuple[bytes, bytes]]:
-    """Header and payload of the whole rows, one by one; ends silently at the first bad one."""
-    at = 0
-    while at + header <= len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        if not least <= length <= most or at + header + length > len(data):
-            return
-        yield data[at : at + header], data[at + header : at + header + length]
-        at += header + length
+_LIMITS = {"cursus": (0, 64 << 20), "rustlog": (0, 10 << 20), "cursus-broker": (1, 16 << 20)}
 
 
-def plain_read(kind: Kind, files: Iterable[tuple[int, bytes]]) -> list[tuple[Any, ...]]:
-    """What a plain reader finds before the first damage: offset, key, value, headers.
+class PlainLog(NamedTuple):
+    """Records before the first damage (offset, key, value, headers); ``sound`` if there is none."""
 
-    Files are (base, bytes) in order; a file must begin where the one before it ended.
-    """
+    records: list[tuple[Any, ...]]
+    sound: bool
+
+
+def plain_read(kind: Kind, files: Sequence[tuple[int, bytes]]) -> PlainLog:
+    """What a plain reader finds in files of a partition, given as (base, bytes) in order."""
     found: list[tuple[Any, ...]] = []
-    offset: int | None = None
-    listed = list(files)
-    for number, (base, data) in enumerate(listed):
-        if kind.ordinal:
-            base = offset or 0
-        if offset is not None and base != offset:
-            return found
-        offset, used = base, 0
-        limits = {"cursus": (0, 64 << 20), "rustlog": (0, 10 << 20), "cursus-broker": (1, 16 << 20)}
-        least, most = limits[kind.layout]
-        for head, payload in frames(data, header=kind.header, least=least, most=most):
-            record = _plain_record(kind, head, payload, offset)
+    offset = 0 if kind.ordinal else files[0][0]
+    for number, (base, data) in enumerate(files):
+        if not kind.ordinal and base != offset:
+            return PlainLog(found, False)
+        last = number + 1 == len(files)
+        end = None if last or kind.ordinal else files[number + 1][0]
+        at = 0
+        while at < len(data):
+            if offset == end:
+                return PlainLog(found, False)
+            record, used = _plain_record(kind, data[at:], offset)
             if record is None:
-                return found
+                zeros = not kind.ordinal and not any(data[at:])
+                return PlainLog(found, last and (used < 0 or zeros))
             found.append(record)
             offset += 1
-            used += len(head) + len(payload)
-            if number + 1 < len(listed) and not kind.ordinal and offset == listed[number + 1][0]:
-                break
-        if used < len(data):
-            return found
-    return found
+            at += used
+    return PlainLog(found, True)
 
 
-def _plain_record(kind: Kind, head: bytes, payload: bytes, due: int) -> tuple[Any, ...] | None:
+def _plain_record(kind: Kind, data: bytes, due: int) -> tuple[tuple[Any, ...] | None, int]:
+    """The record that ``data`` begins with and its size; -1 if the data end inside it."""
+    if len(data) < kind.header:
+        return None, -1
+    (length,) = struct.unpack_from(">I", data)
+    least, most = _LIMITS[kind.layout]
+    if not least <= length <= most:
+        return None, 0
+    size = kind.header + length
+    if size > len(data):
+        return None, -1
+    return _plain_fields(kind, data[: kind.header], data[kind.header : size], due), size
+
+
+def _plain_fields(kind: Kind, head: bytes, payload: bytes, due: int) -> tuple[Any, ...] | None:
     if kind.layout == "cursus":
         return due, None, payload, None
     if kind.layout == "rustlog":

@@ -7,6 +7,7 @@ and loading Arrow for each child would cost a hundred times as much.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -19,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TextIO
 
-from storage_core import DiskManager, Store, StoreConfig
+from storage_core import DiskManager, Progress, Store, StoreConfig, convert
 from storage_core.native_engine import NativeEngine
 from storage_core.vfs import PosixVfs
 from tests.faults import FaultyVfs
@@ -127,12 +128,24 @@ def as_user(talk: Talk, path: str, user: int) -> None:
     say(talk, "done")
 
 
+def convert_slowly(talk: Talk, path: str, to: str, layout: str) -> None:
+    """Convert in small pieces, saying how far it is, until killed."""
+    importlib.import_module("storage_core.convert").__dict__["_PIECE_BYTES"] = 4096
+
+    def tell(progress: Progress) -> None:
+        if progress.phase == "copy":
+            say(talk, progress.records)
+
+    convert(path, to, layout=layout, progress=tell)
+
+
 TASKS: dict[str, Callable[..., None]] = {
     task.__name__: task
     for task in (
         append_forever,
         append_times,
         as_user,
+        convert_slowly,
         follow,
         handle_forever,
         hold,

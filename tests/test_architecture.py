@@ -19,8 +19,8 @@ from tests.architecture_seam import file_access
 # Lowest first. A package such as "vfs" stands for its __init__.py.
 STORAGE_CORE_LAYERS = [
     ("_version", "cache", "errors", "message", "partitioner", "records", "state", "vfs.base"),
-    ("columns", "comparing", "faults", "flusher", "index", "naming", "pending", "vfs.portable"),
-    ("conversion_progress", "rows", "vfs.linux"),
+    ("columns", "faults", "flusher", "index", "naming", "pending", "vfs.portable"),
+    ("comparing", "conversion_progress", "rows", "vfs.linux"),
     ("broker_cursor", "broker_index", "lanes", "vfs.posix"),
     ("broker_records", "vfs"),
     ("broker_headers", "broker_ordinal", "transactions"),

@@ -5,9 +5,9 @@ from .isolation import IsolationLevel
 from .recognise import LOOKED_FOR, find_layout, recognise_foreign
 
 __all__ = [
-    "LOOKED_FOR",
     "ForeignEngine",
     "IsolationLevel",
+    "LOOKED_FOR",
     "find_layout",
     "recognise_foreign",
 ]

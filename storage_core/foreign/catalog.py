@@ -32,6 +32,7 @@ from .layout import RowLayout
 from .names import STATE_DIRECTORY
 
 _METADATA = "__topic_metadata.json"
+_DEFAULT_SEGMENT_BYTES = StoreConfig().segment_bytes
 _LOCK = f"{STATE_DIRECTORY}/locks/topics"
 _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
@@ -82,7 +83,7 @@ class ForeignCatalog:
     def _segment_bytes(self) -> int:
         """The broker's own limit, unless the configuration asks for another."""
         chosen = self._config.segment_bytes
-        return self._layout.segment_bytes if chosen == StoreConfig().segment_bytes else chosen
+        return self._layout.segment_bytes if chosen == _DEFAULT_SEGMENT_BYTES else chosen
 
     def create(self, topic: str, partitions: int) -> TopicFile:
         """Create a topic with an empty log for every partition."""

@@ -114,12 +114,37 @@ class RowFiles:
 
         All is encoded before anything is written: a record that cannot be stored leaves nothing.
         """
+        if columns.offsets is not None and columns.count:
+            target = self._begin_at(target, columns.offsets)
         for piece in self._pieces(columns, target):
             if piece.new_file:
                 target = self.next_file(target)
             target = self._write(target, piece)
         self._raise_watermark(target.offset)
         return target
+
+    def _begin_at(self, target: Target, offsets: Int64s) -> Target:
+        """The file for records that keep their offsets: an empty log may begin at any base."""
+        first = int(offsets[0])
+        empty = not self._layout.ordinal and target.offset == 0
+        if len(offsets) != int(offsets[-1]) - first + 1 or (first != target.offset and not empty):
+            raise UnsupportedColumnError(
+                f"layout {self._layout.name} cannot store the column 'offset': these offsets go "
+                f"from {first} to {int(offsets[-1])} for {len(offsets)} records, and "
+                f"{target.offset} is due. Renumber them, or use a native store.",
+                topic=self._topic,
+                partition=self._partition,
+            )
+        if first == target.offset:
+            return target
+        directory = target.path.rpartition("/")[0]
+        name = self._layout.names.format(self._vfs, self._topic, self._partition, first)
+        path = f"{directory}/{name}"
+        with suppress(FileNotFoundError):
+            self._vfs.unlink(target.path.removesuffix(".log") + ".index")
+        self._vfs.rename(target.path, path)
+        self._vfs.fsync_dir(directory)
+        return Target(path, first, first, 0, first)
 
     def _pieces(self, columns: Columns, target: Target) -> list[_Piece]:
         pieces = []

@@ -15,12 +15,16 @@ from ..vfs import Buffer
 
 
 class Chunk(NamedTuple):
-    """The first ``rows`` records of some columns, encoded for one vectored write."""
+    """The first ``rows`` records of some columns, encoded for one vectored write.
+
+    ``span`` counts the offsets they take up, holes included.
+    """
 
     buffers: Sequence[Buffer]
     size: int
     rows: int
     max_timestamp: int
+    span: int
 
 
 class Place(NamedTuple):

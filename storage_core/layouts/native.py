@@ -14,6 +14,7 @@ from ..errors import BrokenFrameError
 from ..frame import (
     HEADER_BYTES,
     MAGIC,
+    MAX_SPAN,
     SPARSE,
     TRAILER_BYTES,
     FrameHeader,
@@ -42,17 +43,23 @@ class NativeLayout:
         self, columns: Columns, place: Place, *, room: int, config: StoreConfig
     ) -> Chunk | None:
         rows = rows_for_one_frame(columns, config)
-        part = columns if rows == columns.count else columns.slice(0, rows)
+        deltas = None
+        if columns.offsets is not None:
+            deltas = columns.offsets[:rows] - place.offset
+            rows = max(1, int(np.searchsorted(deltas, MAX_SPAN)))
+            deltas = None if deltas[rows - 1] + 1 == rows else deltas[:rows]
         frame = encode_frame(
-            part,
+            columns if rows == columns.count else columns.slice(0, rows),
             relative_offset=place.offset - place.segment_base,
             durable_upto=max(0, place.durable_end - place.segment_base),
             compression=config.compression,
             level=config.compression_level,
+            deltas=deltas,
         )
-        if frame.header.length > room:
+        header = frame.header
+        if header.length > room:
             return None
-        return Chunk(frame.buffers, frame.header.length, rows, frame.header.max_timestamp)
+        return Chunk(frame.buffers, header.length, rows, header.max_timestamp, header.span)
 
     def walk(
         self, source: Source, *, base: int, position: int, offset: int, verify: bool
