@@ -84,7 +84,7 @@ class Rows:
 
     ``positions`` are those of the length prefixes, ``lengths`` those of the payloads, ``end`` is
     the position after the last whole record. ``problem`` puts an ``ending`` other than WHOLE into
-    words.
+    words. ``offsets`` are there when the walker read them in passing: ask ``row_offsets`` for them.
     """
 
     positions: Int64s
@@ -92,6 +92,7 @@ class Rows:
     end: int
     ending: Ending = Ending.WHOLE
     problem: str | None = None
+    offsets: Int64s | None = None
 
     @property
     def count(self) -> int:
@@ -99,12 +100,11 @@ class Rows:
 
     def slice(self, start: int, stop: int) -> Rows:
         """Records ``start`` to ``stop``, without copying; the ending goes with the last record."""
+        offsets = None if self.offsets is None else self.offsets[start:stop]
+        positions, lengths = self.positions[start:stop], self.lengths[start:stop]
         if stop >= self.count:
-            return Rows(
-                self.positions[start:], self.lengths[start:], self.end, self.ending, self.problem
-            )
-        end = int(self.positions[stop])
-        return Rows(self.positions[start:stop], self.lengths[start:stop], end)
+            return Rows(positions, lengths, self.end, self.ending, self.problem, offsets)
+        return Rows(positions, lengths, int(self.positions[stop]), offsets=offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +133,16 @@ def scan(view: memoryview, start: int, stop: int, limit: int, fmt: RowFormat) ->
     while position < stop:
         if position > last:
             left = limit - position
-            problem = f"only {left} bytes of a {header}-byte record header at {position}"
+            problem = f"only {left} bytes of a {header}-byte record header"
             return Stretch(positions, position, Ending.TORN, problem)
         (length,) = unpack(view, position)
         if not low <= length <= high:
-            problem = f"record length {length} at {position}, expected {low} to {high}"
+            problem = f"record length {length}, expected {low} to {high}"
             return Stretch(positions, position, Ending.DAMAGED, problem)
         following = position + header + length
         if following > limit:
             left = limit - position - header
-            problem = f"only {left} of the {length} payload bytes of the record at {position}"
+            problem = f"only {left} of the {length} payload bytes of a record"
             return Stretch(positions, position, Ending.TORN, problem)
         positions.append(position)
         position = following
@@ -150,14 +150,19 @@ def scan(view: memoryview, start: int, stop: int, limit: int, fmt: RowFormat) ->
 
 
 def make_rows(
-    positions: Int64s, end: int, fmt: RowFormat, ending: Ending, problem: str | None
+    positions: Int64s,
+    end: int,
+    fmt: RowFormat,
+    ending: Ending,
+    problem: str | None,
+    offsets: Int64s | None = None,
 ) -> Rows:
     """Rows from the positions of adjoining records: each one's length follows from the next."""
     lengths = np.empty_like(positions)
     np.subtract(positions[1:], positions[:-1], out=lengths[:-1])
     lengths[-1:] = end - positions[-1:]
     lengths -= fmt.header_bytes
-    return Rows(positions, lengths, end, ending, problem)
+    return Rows(positions, lengths, end, ending, problem, offsets)
 
 
 def payload_column(data: pa.Buffer, rows: Rows, fmt: RowFormat) -> pa.BinaryArray:
@@ -178,29 +183,43 @@ def slices_column(data: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Binary
     count = len(starts)
     if not count or not lengths.any():
         return _empty_values(count)
-    base = int(starts[0])
-    span = int(starts[-1] + lengths[-1]) - base
+    ends = starts + lengths
+    base, span = 0, int(ends[-1])
+    if span > _INT32_MAX:
+        base = int(starts[0])
+        span, starts, ends = span - base, starts - base, ends - base
     if span > _INT32_MAX and count > 1:
         half = count // 2
+        rest = data.slice(base)
         parts = ((starts[:half], lengths[:half]), (starts[half:], lengths[half:]))
-        return pa.concat_arrays([slices_column(data, *part) for part in parts])
+        return pa.concat_arrays([slices_column(rest, *part) for part in parts])
     edges = np.empty(2 * count, dtype=np.int32)
-    np.subtract(starts, base, out=edges[0::2], casting="unsafe")
-    np.add(edges[0::2], lengths, out=edges[1::2], casting="unsafe")
+    edges[0::2], edges[1::2] = starts, ends
     buffers = [None, pa.py_buffer(edges), data.slice(base, span)]
     alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    return alternating.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
+    return alternating.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def row_offsets(data: Data, rows: Rows) -> Int64s:
     """Offsets in the headers of rows that have them; one above 2**63 comes out negative."""
-    words, positions = unaligned(data, ">u8"), rows.positions
+    return offsets_at(data, rows.positions) if rows.offsets is None else rows.offsets
+
+
+def offsets_at(data: Data, positions: Int64s) -> Int64s:
+    """Offsets in the headers at ``positions``."""
+    words = unaligned(data, ">u8")
     offsets = np.empty(len(positions), dtype=np.int64)
     # In pieces, so that the temporary arrays stay in the processor's cache.
     for start in range(0, len(positions), _PIECE):
         piece = slice(start, start + _PIECE)
         offsets[piece] = words[positions[piece] + 4]
     return offsets
+
+
+def header_type(fmt: RowFormat) -> np.dtype[np.void]:
+    """The fields of a record header."""
+    fields = [("length", ">u4"), ("offset", ">u8")]
+    return np.dtype(fields if fmt.has_offset else fields[:1])
 
 
 def unaligned(data: Data, kind: str) -> npt.NDArray[np.generic]:
@@ -218,12 +237,10 @@ def encode_rows(values: pa.BinaryArray, fmt: RowFormat, first_offset: int = 0) -
         RecordTooLargeError: a value is longer than the format allows.
     """
     lengths = payload_lengths(values, fmt)
-    if fmt.has_offset:
-        headers = np.empty(len(lengths), dtype=[("length", ">u4"), ("offset", ">u8")])
-        headers["offset"] = np.arange(first_offset, first_offset + len(lengths))
-    else:
-        headers = np.empty(len(lengths), dtype=[("length", ">u4")])
+    headers = np.empty(len(lengths), dtype=header_type(fmt))
     headers["length"] = lengths
+    if fmt.has_offset:
+        headers["offset"] = np.arange(first_offset, first_offset + len(lengths))
     return join_bytes([fixed_column(headers), values])
 
 
