@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.retention import pack_tomb, segments_to_drop, unpack_tomb
-from tests.faults import CrashError, faulty
+from tests.faults import CHANGES, CrashError, faulty
 from tests.stores import (
     T0,
     TOPIC,
@@ -173,6 +173,25 @@ def test_sealed_time_index_of_another_time_is_not_asked_either(tmp_path: Path) -
     segment(tmp_path, 3, ".timeidx").write_bytes(segment(tmp_path, 0, ".timeidx").read_bytes())
     segment(tmp_path, 2, ".timeidx").write_bytes(segment(tmp_path, 0, ".timeidx").read_bytes())
     assert at(tmp_path, T0 + 3_000_000).retain() == {(TOPIC, 0): [0, 1]}
+
+
+def test_tombs_are_durable_before_anything_goes_and_go_after_that_is_durable(
+    tmp_path: Path,
+) -> None:
+    """A power cut may undo any removal that was not synced: the order protects the start."""
+    filled(tmp_path, retention_ms=1000).close()
+    vfs = faulty(tmp_path)
+    vfs.clock_us = T0 + 3_000_000
+    on(vfs).retain()
+    steps = [
+        (call.kind, call.path[-8:].partition(".")[2])
+        for call in vfs.calls
+        if "segments" in call.path and call.kind in CHANGES
+    ]
+    bury = [("unlink", "idx"), ("unlink", "timeidx"), ("unlink", "log")]
+    tomb = [("open:create", "tomb"), ("pwritev", "tomb"), ("fsync", "tomb")]
+    sync = ("fsync_dir", "")
+    assert steps == [*tomb, *tomb, sync, *bury, *bury, sync, ("unlink", "tomb"), ("unlink", "tomb")]
 
 
 def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
