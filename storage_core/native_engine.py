@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from . import checkpoint as checkpoints
-from . import groups, identity, opening
+from . import groups, opening
 from . import state as states
 from . import watermark as watermarks
 from .catalog import Catalog
@@ -19,7 +19,7 @@ from .columns import Columns
 from .committer import CommitResult, Committer
 from .config import StoreConfig
 from .durable import read_file
-from .errors import IdentityError, RecoveryNeededError, StorageError
+from .errors import RecoveryNeededError, StorageError
 from .faults import typed_metadata_errors, watermark_lost
 from .flusher import Flusher
 from .identity import Identity
@@ -154,16 +154,28 @@ class NativeEngine:
         return dropped
 
     def repair(self) -> list[RecoveryReport]:
-        self._restore_identity()
+        owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}
+        opening.restore_identity(self._vfs, self._config, owners)
         self.require_writable()
         reports: list[RecoveryReport] = []
+        failed: StorageError | None = None
         self.committer.finish_pending()
         for topic in self.topics():
-            logs = self._all_logs(topic)
-            reports += self._recover_topic(topic)
-            for partition, log in logs.items():
-                repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
-            self._write_checkpoint(list(logs.values()))
+            try:
+                reports += self._repair_topic(topic)
+            except StorageError as error:
+                # One damaged topic must not keep the others from being repaired.
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return reports
+
+    def _repair_topic(self, topic: str) -> list[RecoveryReport]:
+        reports = self._recover_topic(topic)
+        logs = self._all_logs(topic)
+        for partition, log in logs.items():
+            repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
+        self._write_checkpoint(list(logs.values()))
         return reports
 
     def flush(self) -> None:
@@ -283,16 +295,3 @@ class NativeEngine:
         except (OSError, StorageError) as error:
             # It only makes recovery shorter: the records are safe, and the caller's call is done.
             _log.warning("the checkpoint was not written: %s", error)
-
-    def _restore_identity(self) -> None:
-        if identity.read(self._vfs) is not None:
-            return
-        owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}
-        if len(owners) > 1:
-            raise IdentityError(
-                f"{identity.PATH} is missing and the topics belong to {len(owners)} stores. "
-                "Keep those of one store and move the rest away.",
-                path=identity.PATH,
-            )
-        identity.create(self._vfs, self._config, known=next(iter(owners), None))
-        opening.first_boot(self._vfs, self._config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from . import checkpoint, identity
 from .config import StoreConfig
 from .durable import make_directories
@@ -22,6 +24,20 @@ def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
     checkpoint.create(vfs, config.lock_timeout_ms)
     make_directories(vfs, "topics")
     return created
+
+
+def restore_identity(vfs: Vfs, config: StoreConfig, owners: set[UUID]) -> None:
+    """Give a store that lost ``broker.id`` the identity that its topics remember."""
+    if identity.read(vfs) is not None:
+        return
+    if len(owners) > 1:
+        raise IdentityError(
+            f"{identity.PATH} is missing and the topics belong to {len(owners)} stores. "
+            "Keep those of one store and move the rest away.",
+            path=identity.PATH,
+        )
+    identity.create(vfs, config, known=next(iter(owners), None))
+    first_boot(vfs, config)
 
 
 def require_trusted_locks(vfs: Vfs, config: StoreConfig) -> None:

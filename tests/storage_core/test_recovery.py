@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core import Store
 from storage_core.errors import DamagedLogError, DataLossError
 from tests.faults import CrashError, faulty
 from tests.stores import (
@@ -282,3 +283,22 @@ def test_damage_in_one_topic_does_not_stop_the_repair_of_others(tmp_path: Path) 
     store = after_reboot(tmp_path)
     store.append("u", 0, [b"b"])
     assert values(store, topic="u") == [b"a", b"b"]
+
+
+def test_repair_of_the_other_topics_goes_on_past_a_damaged_one(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        for topic in ("broken", "torn"):
+            store.create_topic(topic)
+            store.append(topic, 0, [b"first"])
+            store.append(topic, 0, [b"second"])
+    damaged = tmp_path / "topics/broken/0/segments/00000000000000000000.log"
+    data = bytearray(damaged.read_bytes())
+    data[70] ^= 1
+    damaged.write_bytes(data)
+    torn = tmp_path / "topics/torn/0/segments/00000000000000000000.log"
+    torn.write_bytes(torn.read_bytes() + b"half a frame")
+    (tmp_path / "meta/checkpoint.json").unlink()
+    with Store.open(tmp_path) as store:
+        with pytest.raises(DamagedLogError, match="broken-0"):
+            store.repair()
+        assert {problem.topic for problem in store.check()} == {"broken"}
