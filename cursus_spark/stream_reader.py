@@ -45,7 +45,6 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: TopicsNow | None = None
         self._last_batch: float | None = None
         self._mirrored: StreamPosition | None = None
-        self._new_query = False
         self._first: Positions | None = None
         self._told: StreamPosition | None = None
 
@@ -58,7 +57,6 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A symbol; see the module's text."""
-        self._new_query = True
         return SymbolicStart(self._options.starting.describe()).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -222,9 +220,11 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _without_start(self, store: Store) -> dict[str, Any]:
         """All there is, for Spark 4.1, which keeps to itself how far the stream has come.
 
-        What was lost is noticed when ``partitions`` hears both offsets.
+        Nor does it say whether the query is new: the first end offset of every run carries a start,
+        and a query that goes on does not look at it. What was lost is noticed when ``partitions``
+        hears both offsets.
         """
-        if self._told is None and self._new_query:
+        if self._first is None:
             self._first = first_position(store, self._options).positions
         now = self._seen = look(store, self._options)
         for topic in sorted(now.unknown):

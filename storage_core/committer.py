@@ -176,8 +176,8 @@ class Committer:
                 self.finish_pending()
 
     def drop_staging(self, job: str) -> None:
-        """Delete a job's private files; what was linked into a log stays there."""
-        with suppress(FileNotFoundError):
+        """Delete a job's private files; what a zombie task keeps from it is swept by its age."""
+        with suppress(OSError):
             remove_tree(self._vfs, f"{self._staging}/{job}")
 
     def sweep(self) -> None:
