@@ -44,6 +44,16 @@ STORAGE_CORE_LAYERS = [
     ("convert", "partition_writer"),
     ("handler",),
     ("manager",),
+    ("cli.screen", "cli.when", "cli.wording"),
+    ("cli.arguments", "cli.overview", "cli.record_text"),
+    ("cli.picture", "cli.printing"),
+    ("cli.append_command", "cli.care_commands", "cli.cat_command", "cli.convert_command"),
+    ("cli.completion_command", "cli.dump_command", "cli.topic_commands"),
+    ("cli.group_command", "cli.tail_command"),
+    ("cli.app",),
+    ("cli.entry",),
+    ("cli",),
+    ("__main__",),
 ]
 
 CURSUS_SPARK_LAYERS = [

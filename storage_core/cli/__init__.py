@@ -1,0 +1,5 @@
+"""The ``cursus`` command: what a person does with a log directory."""
+
+from .entry import main
+
+__all__ = ["main"]

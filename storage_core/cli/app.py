@@ -1,0 +1,88 @@
+"""The command and its subcommands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO, cast
+
+import click
+
+from .._version import __version__
+from ..errors import StorageError
+from . import care_commands as care
+from . import screen
+from . import topic_commands as topic
+from .append_command import append
+from .cat_command import cat
+from .completion_command import completion
+from .convert_command import convert
+from .dump_command import dump
+from .group_command import groups
+from .tail_command import tail
+
+_INTERRUPTED = 130
+
+
+class _Deaf:
+    """Standard output when nobody reads it any more."""
+
+    closed = False
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+class CursusGroup(click.Group):
+    """Lists commands in the order of use; an error of the store is one line, never a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StorageError as error:
+            screen.complain(str(error), error.code)
+            ctx.exit(screen.PROBLEMS)
+        except BrokenPipeError:
+            # Whoever read us has seen enough; Python would complain once more when it exits.
+            sys.stdout = cast(TextIO, _Deaf())
+            ctx.exit(screen.OK)
+        except OSError as error:
+            screen.complain(str(error), "IO")
+            ctx.exit(screen.PROBLEMS)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+
+
+@click.group(
+    cls=CursusGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 something is wrong, missing or was not done, 2 wrong usage.",
+)
+@click.version_option(__version__, prog_name="cursus")
+def cli() -> None:
+    """Look into a log directory, feed it and look after it."""
+
+
+for _command in (
+    topic.topics,
+    topic.describe,
+    topic.create,
+    topic.alter,
+    topic.delete,
+    append,
+    cat,
+    tail,
+    dump,
+    care.check,
+    care.repair,
+    care.retain,
+    groups,
+    convert,
+    completion,
+):
+    cli.add_command(_command)

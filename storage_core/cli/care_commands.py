@@ -1,0 +1,185 @@
+"""``check``, ``repair``, ``retain``: looking after a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ..records import Problem
+from ..store import Store
+from . import arguments, screen
+from .overview import recovery_due
+from .wording import number, plural, size
+
+_dry_run = click.option("--dry-run", "-n", is_flag=True, help="Only show what would be done.")
+
+
+@click.command()
+@arguments.with_store
+@click.option("--strict", is_flag=True, help="Warnings count as problems too.")
+@arguments.as_json
+@click.pass_context
+def check(ctx: click.Context, store: Store, strict: bool, as_json: bool) -> None:
+    """Read the whole store, checksums included, and report every problem. Changes nothing.
+
+    Exit code 1 if there is an error; what repairs itself is a warning.
+    """
+    with screen.waiting("reading every byte"):
+        found = store.check()
+    _show_problems(found, as_json)
+    if any(problem.severity == "error" for problem in found) or (strict and found):
+        ctx.exit(screen.PROBLEMS)
+
+
+@click.command()
+@arguments.with_store
+@_dry_run
+@arguments.yes
+@arguments.as_json
+@click.pass_context
+def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Recover every partition: cut torn tails, rebuild indexes and watermarks.
+
+    Shows first what is wrong, then asks. Cut bytes are saved beside the log, and damaged records
+    stay as they are. Exit code 1 if something is left.
+    """
+    with screen.waiting("reading every byte"):
+        before = store.check()
+    due = _recovery_due(store)
+    if dry_run or not yes:
+        _show_problems(before, as_json, due=due)
+    nothing = not before and not due and not yes
+    if dry_run or nothing or not screen.confirmed("Repair this store now?", yes):
+        ctx.exit(screen.PROBLEMS if before else screen.OK)
+    with screen.waiting("repairing"):
+        reports = store.repair()
+        after = store.check()
+    if as_json:
+        screen.show_json(
+            {"repaired": [asdict(report) for report in reports], "left": _objects(after)}
+        )
+    else:
+        screen.table(
+            ["topic", ">partition", ">end", ">cut bytes", "saved as", ">indexes", ">segments"],
+            [
+                [
+                    report.topic,
+                    str(report.partition),
+                    number(report.end_offset),
+                    number(report.cut_bytes),
+                    report.saved_as or "–",
+                    number(report.rebuilt_indexes),
+                    number(report.removed_segments),
+                ]
+                for report in reports
+            ],
+        )
+        if after:
+            _show_problems(after, as_json=False)
+    if any(problem.severity == "error" for problem in after):
+        ctx.exit(screen.PROBLEMS)
+
+
+@click.command()
+@arguments.with_store
+@arguments.optional_topic
+@_dry_run
+@arguments.yes
+@arguments.as_json
+@click.pass_context
+def retain(
+    ctx: click.Context, store: Store, topic: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Drop the segments that retention_ms and retention_bytes of TOPIC, or of all topics, let go.
+
+    Shows first what would go, then asks.
+    """
+    planned = store.retain(topic, dry_run=True)
+    rows = _expired(store, planned)
+    if as_json:
+        screen.show_json(rows)
+    elif rows:
+        screen.table(
+            ["topic", ">partition", ">base", ">end", ">size"],
+            [
+                [
+                    row["topic"],
+                    str(row["partition"]),
+                    number(row["base"]),
+                    number(row["end"]),
+                    size(row["bytes"]),
+                ]
+                for row in rows
+            ],
+        )
+    if not rows:
+        screen.note("Nothing is past its limit (settings retention_ms and retention_bytes).")
+        return
+    total = size(sum(row["bytes"] for row in rows))
+    if dry_run:
+        screen.note(f"{plural(len(rows), 'segment')} would go, {total}.")
+        return
+    if not screen.confirmed(f"Drop {plural(len(rows), 'segment')}, {total}, for good?", yes):
+        ctx.exit(screen.PROBLEMS)
+    dropped = store.retain(topic)
+    screen.note(f"{plural(sum(map(len, dropped.values())), 'segment')} dropped")
+
+
+def _show_problems(
+    found: Sequence[Problem], as_json: bool, due: Sequence[tuple[str, int]] | None = None
+) -> None:
+    if as_json:
+        problems = _objects(found)
+        if due is None:
+            screen.show_json(problems)
+        else:
+            names = [{"topic": topic, "partition": partition} for topic, partition in due]
+            screen.show_json({"problems": problems, "recovery_due": names})
+        return
+    if found:
+        screen.table(
+            ["severity", "code", "problem"],
+            [[problem.severity, problem.code, problem.message] for problem in found],
+        )
+    else:
+        screen.note("No problems found.")
+    for topic, partition in due or ():
+        screen.line(
+            f"{topic}-{partition}: a crash or a restart came between; its end will be looked at."
+        )
+
+
+def _objects(found: Sequence[Problem]) -> list[dict[str, Any]]:
+    return [asdict(problem) for problem in found]
+
+
+def _recovery_due(store: Store) -> list[tuple[str, int]]:
+    return [
+        (topic, partition)
+        for topic in store.topics()
+        for partition in range(store.topic(topic).partitions)
+        if recovery_due(store, topic, partition)
+    ]
+
+
+def _expired(store: Store, planned: dict[tuple[str, int], list[int]]) -> list[dict[str, Any]]:
+    rows = []
+    for (topic, partition), bases in planned.items():
+        segments = {found.base: found for found in store.segments(topic, partition)}
+        for base in bases:
+            found = segments.get(base)
+            if found is not None:
+                rows.append(
+                    {
+                        "topic": topic,
+                        "partition": partition,
+                        "base": base,
+                        "end": found.end,
+                        "bytes": found.size,
+                        "path": found.path,
+                    }
+                )
+    return rows

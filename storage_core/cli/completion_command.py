@@ -1,0 +1,24 @@
+"""``completion``: teach a shell the command's words."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+VARIABLE = "_CURSUS_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands, options and topics in SHELL.
+
+    \b
+    bash: eval "$(cursus completion bash)"            in ~/.bashrc
+    zsh:  eval "$(cursus completion zsh)"             in ~/.zshrc
+    fish: cursus completion fish > ~/.config/fish/completions/cursus.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(ctx.find_root().command, {}, "cursus", VARIABLE).source())

@@ -1,0 +1,67 @@
+"""Numbers, times and bytes as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that gives a short number: ``1.5 MiB``."""
+    unit = 0
+    while count >= 1024 and unit + 1 < len(_UNITS):
+        count /= 1024
+        unit += 1
+    return (
+        f"{count:.0f} {_UNITS[unit]}"
+        if unit == 0 or count >= 100
+        else f"{count:.1f} {_UNITS[unit]}"
+    )
+
+
+def number(value: int | None) -> str:
+    """With thousands apart; a dash for what is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+def iso(moment_us: int) -> str:
+    """Microseconds since 1970 as ISO 8601, which ``parse_when`` reads back."""
+    return as_iso(_EPOCH + timedelta(microseconds=moment_us))
+
+
+def as_iso(moment: datetime) -> str:
+    """A moment as ISO 8601 in UTC, to the microsecond."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def moment(moment_us: int | None) -> str:
+    """Microseconds since 1970 to the second, for tables."""
+    return "–" if moment_us is None else iso(moment_us)[:19].replace("T", " ") + "Z"
+
+
+def duration(microseconds: float) -> str:
+    """A length of time in one unit: ``3.5 h``."""
+    seconds = microseconds / 1e6
+    for limit, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 segment``, ``2 segments``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def printable(data: bytes | None) -> str:
+    """Bytes as one line that cannot command a terminal; what is not UTF-8 stays in hex."""
+    if data is None:
+        return "–"
+    text = data.decode("utf-8", errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
