@@ -18,6 +18,7 @@ from .completion_command import completion
 from .convert_command import convert
 from .dump_command import dump
 from .group_command import groups
+from .report_command import report
 from .tail_command import tail
 
 _INTERRUPTED = 130
@@ -83,6 +84,7 @@ for _command in (
     care.retain,
     groups,
     convert,
+    report,
     completion,
 ):
     cli.add_command(_command)

@@ -66,7 +66,7 @@ def test_exit_codes_tell_done_from_problems_from_wrong_usage(tmp_path: Path) -> 
 
 def test_a_pipe_gets_no_colours_no_bars_and_no_chatter(tmp_path: Path) -> None:
     made(tmp_path)
-    for words in (["topics"], ["describe"], ["check"]):
+    for words in (["topics"], ["describe"], ["check"], ["report"]):
         code, out, err = process(words[0], tmp_path)
         assert (code, err) == (0, "")
         assert "\x1b" not in out
