@@ -16,9 +16,10 @@ from .durable import make_directories
 from .errors import DamagedMetadataError
 from .naming import is_name
 from .staging import SUFFIX, StagedPart
-from .vfs import Vfs
+from .vfs import FileStat, Vfs
 
 _FORMAT = 1
+_TIME_STEP_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,19 @@ class Intents:
     def naming(self, topic: str, partition: int) -> list[Intent]:
         """The intents that a partition has to wait for."""
         return [intent for intent in self.pending() if intent.names(topic, partition)]
+
+    def mark(self) -> FileStat | None:
+        """What changes whenever an intent comes or goes; None before there was one."""
+        return self._vfs.stat(self._directory)
+
+    def untouched_since(self, mark: FileStat | None) -> bool:
+        """Whether surely no intent came or went since ``mark`` was taken.
+
+        A directory's time moves in steps of some milliseconds, so a fresh one proves nothing.
+        """
+        if mark is not None and self._vfs.now_us() * 1000 - mark.modified_ns < _TIME_STEP_NS:
+            return False
+        return self.mark() == mark
 
     def sync(self) -> None:
         """Make durable what is about to be acted on: a killed process may have left it unsynced."""

@@ -62,13 +62,23 @@ class ForeignEngine:
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         count = self._catalog.get(topic).partitions
-        ends = [self._of(topic, partition).visible_end() for partition in range(count)]
+        intents = self.committer.intents
+        while True:
+            mark = intents.mark()
+            ends = self._ends(topic, count)
+            pending = intents.pending()
+            # A commit that came and went between two ends would show on the later one alone.
+            if intents.untouched_since(mark) or ends == self._ends(topic, count):
+                break
         # A decided commit that is not finished is invisible on all its partitions.
-        for intent in self.committer.intents.pending():
+        for intent in pending:
             for part in intent.partitions:
                 if part.topic == topic and part.partition < count:
                     ends[part.partition] = min(ends[part.partition], part.start)
         return tuple(ends)
+
+    def _ends(self, topic: str, count: int) -> list[int]:
+        return [self._of(topic, partition).visible_end() for partition in range(count)]
 
     def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
         """Never: the end is worked out from the files each time."""
