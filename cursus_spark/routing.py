@@ -41,14 +41,12 @@ class Router:
         task: int,
         partitions_of: Callable[[str], int],
         now_us: Callable[[], int],
-        max_record_bytes: int,
     ) -> None:
         self._places = places
         self._topic = topic
         self._task = task
         self._partitions_of = partitions_of
         self._now_us = now_us
-        self._max_record_bytes = max_record_bytes
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         """The batch's records by topic and partition."""
@@ -71,7 +69,7 @@ class Router:
             timestamps,
             _column(batch, places.headers),
             now_us=self._now_us(),
-            max_record_bytes=self._max_record_bytes,
+            max_record_bytes=None,  # the topic's own limit, checked when staged
         )
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Int64s | None]]:

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from storage_core import StagedPart, Store, StoreConfig, TopicNotFoundError
+from storage_core import StagedPart, Store, TopicNotFoundError
 
 from .errors import cursus_error, one_line_errors
 from .options import StreamWriteOptions
@@ -48,7 +48,6 @@ def write_rows(
             task=task,
             partitions_of=_partition_counts(store, options),
             now_us=lambda: time.time_ns() // 1000,
-            max_record_bytes=StoreConfig().max_record_bytes,
         )
         for batch in batches:
             for routed in router.route(batch):

@@ -10,6 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from storage_core import StorageError
+
 from .commit import check_messages, parts_of
 from .errors import one_line_errors
 from .options import WriteOptions
@@ -53,10 +55,17 @@ class CursusWriter(DataSourceArrowWriter):
                 )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give the job up, unless its commit is decided: then finish it."""
+        """Give the job up, unless its commit is decided: then finish it.
+
+        It does not fail: Spark would then hide why the job did. What is left behind is finished by
+        the next writer, or swept by age.
+        """
         del messages
-        with one_line_errors(), open_for_write(self._options) as store:
-            store.abort(self._job, topics=self._topics(), app=self._options.txn_app_id)
+        try:
+            with open_for_write(self._options) as store:
+                store.abort(self._job, topics=self._topics(), app=self._options.txn_app_id)
+        except StorageError as error:
+            _log.warning("job %s was not cleaned up: %s", self._job, error)
 
     def _topics(self) -> list[str]:
         return [] if self._options.topic is None else [self._options.topic]

@@ -15,6 +15,7 @@ import pyarrow as pa
 from .columns import Columns, concat_columns, record_sizes
 from .errors import BrokenFrameError, DamagedLogError
 from .frame import (
+    CODECS,
     HEADER_BYTES,
     EncodedFrame,
     FrameHeader,
@@ -38,18 +39,18 @@ def apply_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
         DamagedLogError: a staged part is not what its task wrote.
     """
     offset = intent.start
-    small: list[Columns] = []
+    small = _SmallFrames(tail)
     for part in intent.parts:
-        missing = offset + part.records - max(tail.end + _rows(small), offset)
+        missing = offset + part.records - max(tail.end + small.rows, offset)
         if missing > 0:
             if part.own_file and missing == part.records:
-                _flush(tail, small)
+                small.flush()
                 tail.sync()
                 tail.adopt_file(part.path, part.size, part.records)
             else:
                 _copy(vfs, tail, part, part.records - missing, small)
         offset += part.records
-    _flush(tail, small)
+    small.flush()
     if tail.end != intent.end:
         raise DamagedLogError(
             f"{intent.topic}-{intent.partition}: a commit should end at offset {intent.end}, the "
@@ -60,31 +61,43 @@ def apply_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
         )
 
 
-def _rows(parts: list[Columns]) -> int:
-    return sum(part.count for part in parts)
+class _SmallFrames:
+    """Records of small frames that wait to be written as one, under the codec they came with."""
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._waiting: list[Columns] = []
+        self._codec = 0
+        self.rows = 0
+
+    def add(self, columns: Columns, codec: int) -> None:
+        if codec != self._codec:
+            self.flush()
+        self._codec = codec
+        self._waiting.append(columns)
+        self.rows += columns.count
+        if self.rows >= 8192:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._tail.write(concat_columns(self._waiting), CODECS[self._codec])
+        self._waiting, self.rows = [], 0
 
 
-def _flush(tail: Tail, small: list[Columns]) -> None:
-    if small:
-        tail.write(concat_columns(small))
-        small.clear()
-
-
-def _copy(vfs: Vfs, tail: Tail, part: StagedPart, skip: int, small: list[Columns]) -> None:
+def _copy(vfs: Vfs, tail: Tail, part: StagedPart, skip: int, small: _SmallFrames) -> None:
     """Append a part's frames but for its first ``skip`` records; small ones wait in ``small``."""
     for frame in read_part(vfs, part):
         header = frame.header
         if skip >= header.records:
             skip -= header.records
             continue
-        if skip or header.length < _SMALL_FRAME_BYTES:
+        if skip or header.raw_length < _SMALL_FRAME_BYTES:
             columns = frame_columns(header, frame.buffers)
-            small.append(columns.slice(skip, columns.count) if skip else columns)
+            small.add(columns.slice(skip, columns.count) if skip else columns, header.codec)
             skip = 0
-            if _rows(small) >= 8192:
-                _flush(tail, small)
         else:
-            _flush(tail, small)
+            small.flush()
             tail.write_frame(frame)
 
 

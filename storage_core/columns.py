@@ -133,9 +133,11 @@ def make_columns(
     headers: Values | None,
     *,
     now_us: int,
-    max_record_bytes: int,
+    max_record_bytes: int | None,
 ) -> Columns:
     """Check and convert the arguments of an append.
+
+    Without ``max_record_bytes`` the caller checks sizes later, when it knows the topic.
 
     Raises:
         InvalidRecordError: a column has the wrong type or length.
@@ -146,12 +148,8 @@ def make_columns(
     key = None if keys is None else _binary("keys", keys, count)
     header = None if headers is None else _headers(headers, count)
     sizes = record_sizes(key, value, header, count)
-    if count and (largest := int(sizes.max())) > max_record_bytes:
-        row = int(sizes.argmax())
-        raise RecordTooLargeError(
-            f"record {row} of the append has {largest} bytes, more than max_record_bytes="
-            f"{max_record_bytes}. Split it, or raise max_record_bytes."
-        )
+    if max_record_bytes is not None:
+        check_sizes(sizes, max_record_bytes)
     stamps = None if timestamps is None else _timestamps(timestamps, count, now_us)
     return Columns(
         count=count,
@@ -162,6 +160,19 @@ def make_columns(
         headers=_unless_all_null(header),
         sizes=sizes,
     )
+
+
+def check_sizes(sizes: Int64s, max_record_bytes: int) -> None:
+    """Refuse records that are too large.
+
+    Raises:
+        RecordTooLargeError: a record is larger than ``max_record_bytes``.
+    """
+    if len(sizes) and (largest := int(sizes.max())) > max_record_bytes:
+        raise RecordTooLargeError(
+            f"record {int(sizes.argmax())} of the append has {largest} bytes, more than "
+            f"max_record_bytes={max_record_bytes}. Split it, or raise max_record_bytes."
+        )
 
 
 def _unless_all_null(column: pa.Array | None) -> pa.Array | None:

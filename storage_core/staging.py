@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import crc32c
 
-from .columns import Columns, concat_columns
+from .columns import Columns, check_sizes, concat_columns
 from .config import MIB, StoreConfig
 from .durable import make_directories, remove_tree, write_all
 from .frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, encode_frame
@@ -122,6 +122,7 @@ class Stage:
         """Stage records; their order within the topic-partition is kept.
 
         Raises:
+            RecordTooLargeError: one is larger than the topic allows.
             InvalidRecordError: the layout cannot store one. Found at the commit, behind its point
                 of no return, it would block the partition for good.
         """
@@ -131,6 +132,7 @@ class Stage:
         if part is None:
             check = self._check_of(topic, partition)
             part = self._parts[topic, partition] = _Part(self._config_of(topic), check)
+        check_sizes(columns.sizes, part.config.max_record_bytes)
         part.check(columns)
         part.waiting.append(columns)
         part.waiting_rows += columns.count

@@ -98,8 +98,14 @@ class Tail:
             last_append_us=self._last_append_us,
         )
 
-    def write(self, columns: Columns) -> None:
-        """Write records behind the end, rolling before a segment would pass its limit."""
+    def write(self, columns: Columns, compression: str | None = None) -> None:
+        """Write records behind the end, rolling before a segment would pass its limit.
+
+        ``compression`` is the topic's unless given.
+        """
+        config = self._config
+        if compression not in (None, config.compression):
+            config = config.override({"compression": compression})
         if columns.offsets is not None and columns.count:
             self._begin_at(columns.offsets)
         row = 0
@@ -107,7 +113,7 @@ class Tail:
             active = self._writable_segment()
             place = Place(self.end, active.base, self.durable_end)
             rest = columns if row == 0 else columns.slice(row, columns.count)
-            chunk = self._layout.encode(rest, place, room=active.room(), config=self._config)
+            chunk = self._layout.encode(rest, place, room=active.room(), config=config)
             if chunk is None:
                 self.roll()
                 continue
