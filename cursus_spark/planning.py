@@ -10,24 +10,29 @@ from pyspark.sql.datasource import InputPartition
 from storage_core import SegmentInfo, Store
 
 from .options import ReadOptions
-from .ranges import Available, TopicPartition, within
+from .ranges import Available, TopicPartition, aged_out, lose, vanished
 from .splitting import CutPoints, Piece, plan_tasks
 
 
 class LogSlice(InputPartition):
-    """What one task reads: pieces of segments, in order. Plain data; the task plans nothing."""
+    """What one task reads: pieces of segments, in order. Plain data; the task plans nothing.
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    ``ids`` are the uuids of the topics when the query was planned. A DataFrame is planned once and
+    may be read much later, from a topic of the same name and other records.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], ids: Mapping[str, str] | None = None) -> None:
         super().__init__(None)
         self.pieces = tuple(pieces)
+        self.ids = dict(ids or {})
 
 
 def plan(
     store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[LogSlice]:
     """The tasks that read ``ranges``: large segments cut, small neighbours packed together."""
-    pieces = list(pieces_of(store, ranges))
-    _require_all(options, ranges, pieces)
+    ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in ranges}}
+    pieces = list(pieces_of(store, options, ranges))
 
     def cuts(piece: Piece) -> CutPoints:
         info = segment_of(piece)
@@ -41,43 +46,40 @@ def plan(
         max_records=options.max_records_per_partition,
         parallelism=os.cpu_count() or 1,
     )
-    return [LogSlice(task) for task in tasks]
+    return [LogSlice(task, {piece.topic: ids[piece.topic] for piece in task}) for task in tasks]
 
 
-def _require_all(
-    options: ReadOptions,
-    ranges: Mapping[TopicPartition, tuple[int, int]],
-    pieces: Iterable[Piece],
-) -> None:
-    """Refuse to read less than asked for: retention may work between the bounds and the listing."""
-    first: dict[TopicPartition, int] = {}
-    for piece in pieces:
-        first.setdefault((piece.topic, piece.partition), piece.start_offset)
+def pieces_of(
+    store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterable[Piece]:
+    """The segments of each range, with their bytes in proportion where only a part is read.
+
+    Raises:
+        CursusError: retention removed some of a range since it was fixed.
+    """
     for where, (start, end) in ranges.items():
-        found = first.get(where, end)
-        if found > start:
-            within(where, start, Available(found, end), fail=options.fail_on_data_loss)
-
-
-def pieces_of(store: Store, ranges: Mapping[TopicPartition, tuple[int, int]]) -> Iterable[Piece]:
-    """The segments of each range, with their bytes in proportion where only a part is read."""
-    for (topic, partition), (start, end) in ranges.items():
-        for segment in store.segments(topic, partition):
+        here = start
+        for segment in store.segments(*where):
+            if segment.end <= here or segment.base >= end:
+                continue
+            if segment.base > here:
+                lose(options, aged_out(where, here, Available(segment.base, end)))
             first, last = max(start, segment.base), min(end, segment.end)
-            if first < last:
-                share = segment.size / max(1, segment.end - segment.base)
-                yield Piece(
-                    topic,
-                    partition,
-                    segment.path,
-                    first,
-                    last,
-                    int((first - segment.base) * share),
-                    int((last - segment.base) * share),
-                    segment.base,
-                    segment.sealed,
-                    segment.base,
-                )
+            share = segment.size / max(1, segment.end - segment.base)
+            yield Piece(
+                *where,
+                segment.path,
+                first,
+                last,
+                int((first - segment.base) * share),
+                int((last - segment.base) * share),
+                segment.base,
+                segment.sealed,
+                segment.base,
+            )
+            here = last
+        if here < end:
+            lose(options, vanished(where, here, end))
 
 
 def segment_of(piece: Piece) -> SegmentInfo:

@@ -103,13 +103,20 @@ def resolve_start(
 
 
 def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held: Available) -> int:
-    """The offset a batch query stops before in one partition."""
+    """The offset a batch query stops before in one partition.
+
+    Raises:
+        StorageError: it is the log's end, and damaged records follow there: a broker's directory
+            has no watermark, so the end would come silently too early.
+    """
     bound = options.ending.bound(*where)
-    if bound.kind == "timestamp":
-        found = store.offset_for_timestamp(*where, bound.value)
-        return held.end if found is None else min(found, held.end)
     if bound.kind == "offset":
         return within(where, bound.value, held, fail=options.fail_on_data_loss)
+    if bound.kind == "timestamp":
+        found = store.offset_for_timestamp(*where, bound.value)
+        if found is not None:
+            return min(found, held.end)
+    store.require_sound_end(*where)
     return held.end
 
 
@@ -118,10 +125,19 @@ def within(where: TopicPartition, offset: int, held: Available, *, fail: bool) -
     if held.start <= offset <= held.end:
         return offset
     error = aged_out(where, offset, held) if offset < held.start else beyond(where, offset, held)
+    _raise_or_warn(error, fail=fail)
+    return min(max(offset, held.start), held.end)
+
+
+def lose(options: ReadOptions, error: CursusError) -> None:
+    """Fail because records are gone or, with ``failOnDataLoss`` false, warn and go on."""
+    _raise_or_warn(error, fail=options.fail_on_data_loss)
+
+
+def _raise_or_warn(error: CursusError, *, fail: bool) -> None:
     if fail:
         raise error
     _log.warning("%s", error)
-    return min(max(offset, held.start), held.end)
 
 
 def aged_out(where: TopicPartition, offset: int, held: Available) -> CursusError:
@@ -139,6 +155,15 @@ def beyond(where: TopicPartition, offset: int, held: Available) -> CursusError:
         "DATA_LOSS",
         f"{_name(where)}: offset {offset} is past the end of the log ({held.end}). Records may "
         f"have been lost; set failOnDataLoss to false to continue from {held.end}.",
+    )
+
+
+def vanished(where: TopicPartition, start: int, end: int) -> CursusError:
+    """The error for planned records whose files are missing."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{_name(where)}: records {start} to {end - 1} are no longer in the log. Set "
+        "failOnDataLoss to false to read what is left.",
     )
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import groupby
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from storage_core import DataLossError, Store
+from storage_core import DataLossError, Store, TopicNotFoundError
 
 from .errors import cursus_error, one_line_errors
 from .options import ReadOptions
 from .planning import LogSlice, segment_of
+from .ranges import Available, TopicPartition, aged_out, lose
 from .schema import arrow_schema
-from .splitting import Piece
 
-_log = logging.getLogger("cursus_spark")
 _STORED = {
     "key": "key",
     "value": "value",
@@ -36,25 +35,44 @@ def read_slice(
     with one_line_errors(), open_store(options) as store:
         target = arrow_schema(schema)
         stored = tuple(dict.fromkeys(_stored_columns(target)))
-        for piece in task.pieces:
-            convert = _converter(target, stored, piece)
-            try:
-                for batch in store.read_slice(
-                    piece.topic,
-                    piece.partition,
-                    segment_of(piece),
-                    piece.start_offset,
-                    piece.end_offset,
-                    stored,
-                ):
-                    yield convert(batch)
-            except DataLossError as error:
-                if options.fail_on_data_loss:
-                    raise cursus_error(
-                        "DATA_LOSS",
-                        f"{error} Set failOnDataLoss to false to read what is left.",
-                    ) from None
-                _log.warning("skipped %s: %s", piece.path, error)
+        for where, pieces in groupby(task.pieces, lambda piece: (piece.topic, piece.partition)):
+            if not _is_planned_topic(store, options, task, where[0]):
+                continue
+            convert = _converter(target, stored, where)
+            slices = ((segment_of(piece), piece.start_offset, piece.end_offset) for piece in pieces)
+            on_loss = partial(_on_loss, store, options, where)
+            for batch in store.read_slices(*where, slices, stored, on_loss):
+                yield convert(batch)
+
+
+def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic: str) -> bool:
+    """Whether the topic still is the one that was planned; what that means is the user's choice."""
+    try:
+        found = str(store.topic(topic).uuid)
+        # A broker's topic has no uuid but one made of its directory's, which hosts may see apart.
+        if found == task.ids.get(topic) or store.layout != "native":
+            return True
+        event = "deleted and created again"
+    except TopicNotFoundError:
+        event = "deleted"
+    error = cursus_error(
+        "DATA_LOSS",
+        f"Topic '{topic}' was {event} since the query was planned. Load it again, or set "
+        "failOnDataLoss to false to go on without it.",
+    )
+    lose(options, error)
+    return False
+
+
+def _on_loss(
+    store: Store, options: ReadOptions, where: TopicPartition, error: DataLossError
+) -> None:
+    start, lost = store.start_offset(*where), error.offset or 0
+    if start > lost:
+        lose(options, aged_out(where, lost, Available(start, start)))
+    else:
+        advice = "Set failOnDataLoss to false to read what is left."
+        lose(options, cursus_error("DATA_LOSS", f"{error} {advice}"))
 
 
 def open_store(options: ReadOptions) -> Store:
@@ -70,13 +88,13 @@ def _stored_columns(target: pa.Schema) -> list[str]:
 
 
 def _converter(
-    target: pa.Schema, stored: tuple[str, ...], piece: Piece
+    target: pa.Schema, stored: tuple[str, ...], where: TopicPartition
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """A function from stored batches to Spark's, with all decisions made once."""
     if stored == tuple(target.names) and _same_types(target):
         return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
-    topic, partition = pa.scalar(piece.topic), pa.scalar(piece.partition, pa.int32())
+    topic, partition = pa.scalar(where[0]), pa.scalar(where[1], pa.int32())
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(stored, batch.columns, strict=True))
@@ -87,7 +105,7 @@ def _converter(
             elif field.name == "partition":
                 arrays.append(_repeated(partition, batch.num_rows))
             else:
-                arrays.append(_typed(columns, field, piece))
+                arrays.append(_typed(columns, field, where))
         return pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return convert
@@ -97,7 +115,7 @@ def _same_types(target: pa.Schema) -> bool:
     return all(field.type != pa.string() and field.name != "headers" for field in target)
 
 
-def _typed(columns: dict[str, pa.Array], field: pa.Field, piece: Piece) -> pa.Array:
+def _typed(columns: dict[str, pa.Array], field: pa.Field, where: TopicPartition) -> pa.Array:
     column = columns[_STORED[field.name]]
     if column.type == field.type:
         return column
@@ -109,7 +127,7 @@ def _typed(columns: dict[str, pa.Array], field: pa.Field, piece: Piece) -> pa.Ar
         offset = _first_bad_text(column, columns["offset"])
         raise cursus_error(
             "NOT_UTF8",
-            f"{piece.topic}-{piece.partition}: the {field.name} at offset {offset} is not UTF-8. "
+            f"{where[0]}-{where[1]}: the {field.name} at offset {offset} is not UTF-8. "
             f"Read it as binary: .schema('{field.name} binary').",
         ) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 import pyarrow as pa
@@ -12,7 +12,12 @@ from .batches import ALL_FIELDS, join_small, limit
 from .columns import READ_SCHEMA, microseconds
 from .config import StoreConfig
 from .engine import Engine
-from .errors import InvalidRecordError, OffsetOutOfRangeError, PartitionNotFoundError
+from .errors import (
+    DataLossError,
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+)
 from .faults import typed_metadata_errors
 from .reader import Int64s, PartitionReader
 from .records import OffsetRange, Problem, SegmentInfo
@@ -75,25 +80,50 @@ class ReadStore:
         with typed_metadata_errors(topic):
             return self._engine.visible_ends(topic)
 
+    def require_sound_end(self, topic: str, partition: int) -> None:
+        """Raise if the log has bytes behind its end that are damaged records, not a torn one.
+
+        ``read`` without an end does this by itself.
+
+        Raises:
+            DamagedLogError: so it is; what comes before can be read by giving an end.
+        """
+        self._reader(topic, partition).require_sound_end()
+
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
         """The segments below the visible end, from file names and sizes only."""
         return self._reader(topic, partition).segments(self._visible_end(topic, partition))
 
-    def read_slice(
+    def read_slices(
         self,
         topic: str,
         partition: int,
-        segment: SegmentInfo,
-        start: int,
-        end: int,
+        slices: Iterable[tuple[SegmentInfo, int, int]],
         columns: tuple[str, ...] = READ_COLUMNS,
+        on_loss: Callable[[DataLossError], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Read a part of one segment, as planned from ``segments``: no listing, no bounds check.
+        """Read parts of segments, as planned from ``segments``: no listing, no bounds check.
 
-        Raises:
-            DataLossError: the segment has been removed since it was listed.
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            slices: A segment, the first offset, and the offset to stop before; in this order.
+            columns: As for ``read``.
+            on_loss: Called for a segment that has been removed since it was listed; the read goes
+                on behind it if this returns. By default the error is raised.
         """
-        return join_small(self._reader(topic, partition).read_slice(segment, start, end, columns))
+        reader = self._reader(topic, partition)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for segment, start, end in slices:
+                try:
+                    yield from reader.read_slice(segment, start, end, columns)
+                except DataLossError as error:
+                    if on_loss is None:
+                        raise
+                    on_loss(error)
+
+        return join_small(batches())
 
     def index_entries(
         self, topic: str, partition: int, segment: SegmentInfo

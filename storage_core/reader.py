@@ -140,8 +140,12 @@ class PartitionReader:
             except FileNotFoundError:
                 self._require_change(position, listing)
         if to_the_end:
-            with typed_read_errors(self._topic, self._partition, self.listing().directory):
-                self._segments.raise_damage()
+            self.require_sound_end()
+
+    def require_sound_end(self) -> None:
+        """Raise if what follows the visible end is damage."""
+        with typed_read_errors(self._topic, self._partition, self.listing().directory):
+            self._segments.raise_damage()
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
