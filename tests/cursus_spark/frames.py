@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 
 from storage_core import Store
 
@@ -32,29 +32,29 @@ class Log:
         """Rows of a text value alone."""
         return self.frame([(value,) for value in values], "value string")
 
-    def write(self, rows: DataFrame, topic: str | None = TOPIC, **options: Any) -> None:
+    def write(self, rows: DataFrame, topic: str | None = TOPIC, /, **options: Any) -> None:
         """Append rows to a topic."""
         given = options if topic is None else {"topic": topic, **options}
         rows.write.format("cursus").options(**given).mode("append").save(str(self.path))
 
-    def reader(self, topic: str | None = TOPIC, **options: Any) -> DataFrameReader:
+    def reader(self, topic: str | None = TOPIC, /, **options: Any) -> DataFrameReader:
         """A read before its ``load``."""
         given = options if topic is None else {"subscribe": topic, **options}
         return self.spark.read.format("cursus").options(**given)
 
-    def read(self, topic: str | None = TOPIC, schema: str = "", **options: Any) -> DataFrame:
+    def read(self, topic: str | None = TOPIC, /, schema: str = "", **options: Any) -> DataFrame:
         """A topic, with all columns unless ``schema`` names some."""
         reader = self.reader(topic, **options)
         return (reader.schema(schema) if schema else reader).load(str(self.path))
 
-    def texts(self, topic: str | None = TOPIC, **options: Any) -> list[str]:
+    def texts(self, topic: str | None = TOPIC, /, **options: Any) -> list[str]:
         """The values of a read as text, sorted."""
-        rows = self.read(topic, "value string", **options).collect()
+        rows = self.read(topic, schema="value string", **options).collect()
         return sorted(row.value for row in rows)
 
-    def offsets(self, topic: str | None = TOPIC, **options: Any) -> list[tuple[int, int]]:
+    def offsets(self, topic: str | None = TOPIC, /, **options: Any) -> list[tuple[int, int]]:
         """Partition and offset of every record of a read, sorted."""
-        rows = self.read(topic, "partition int, offset long", **options).collect()
+        rows = self.read(topic, schema="partition int, offset long", **options).collect()
         return sorted((row.partition, row.offset) for row in rows)
 
     def store(self, **arguments: Any) -> Store:
@@ -66,6 +66,13 @@ class Log:
         store = self.store(create=True)
         store.create_topic(topic, partitions, **settings)
         return store
+
+
+def first(frame: DataFrame) -> Row:
+    """The first row of a frame that has one."""
+    row = frame.first()
+    assert row is not None
+    return row
 
 
 def one_line_error(action: Callable[[], object]) -> str:
