@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 @arguments.with_store
 @arguments.topic
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N",
-              help="Where records go that do not say; else by key, or in turn.")  # fmt: skip
+              help="Where all records go; else as they say, by key, or in turn.")  # fmt: skip
 @click.option(
     "--json", "as_json", is_flag=True, help="Each line is an object, as cat --json prints."
 )
@@ -59,7 +59,7 @@ def append(
             line += 1
             try:
                 if not as_json or text.strip():
-                    records.append(_record(text, as_json, key_separator))
+                    records.append(appender.checked(_record(text, as_json, key_separator)))
             except InvalidRecordError as error:
                 problem = error
                 break
@@ -86,6 +86,20 @@ class _Appender:
         self.count = 0
         self.written: dict[int, OffsetRange] = {}
 
+    def checked(self, record: Incoming) -> Incoming:
+        """The record, if there is a place for it.
+
+        Raises:
+            InvalidRecordError: it names a partition that the topic does not have.
+        """
+        wanted = record.partition
+        if self._fixed is None and wanted is not None and wanted >= self._count:
+            raise InvalidRecordError(
+                f"{self._topic!r} has no partition {wanted}; it has 0 to {self._count - 1}. "
+                "Pass --partition to send all records to one."
+            )
+        return record
+
     def append(self, records: list[Incoming]) -> None:
         """Append some records; those without key and partition go where the turn is."""
         by_partition: dict[int, list[Incoming]] = {}
@@ -111,7 +125,7 @@ class _Appender:
         ).tolist()
         places = []
         for record, by_key in zip(records, hashed, strict=True):
-            wanted = self._fixed if record.partition is None else record.partition
+            wanted = record.partition if self._fixed is None else self._fixed
             if wanted is None:
                 wanted = self._turn if record.key is None else by_key
             places.append(wanted)

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..records import Problem
+from ..errors import StorageError
+from ..records import Problem, RecoveryReport
 from ..store import Store
 from . import arguments, screen
 from .overview import recovery_due
@@ -54,14 +55,21 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
     nothing = not before and not due and not yes
     if dry_run or nothing or not screen.confirmed("Repair this store now?", yes):
         ctx.exit(screen.PROBLEMS if before else screen.OK)
+    failed: StorageError | None = None
+    reports: list[RecoveryReport] = []
     with screen.waiting("repairing"):
-        reports = store.repair()
+        try:
+            reports = store.repair()
+        except StorageError as error:
+            failed = error
         after = store.check()
+    if failed is not None:
+        screen.complain(str(failed), failed.code)
     if as_json:
         screen.show_json(
             {"repaired": [asdict(report) for report in reports], "left": _objects(after)}
         )
-    else:
+    elif reports:
         screen.table(
             ["topic", ">partition", ">end", ">cut bytes", "saved as", ">indexes", ">segments"],
             [
@@ -77,9 +85,9 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
                 for report in reports
             ],
         )
-        if after:
-            _show_problems(after, as_json=False)
-    if any(problem.severity == "error" for problem in after):
+    if after and not as_json:
+        _show_problems(after, as_json=False)
+    if failed is not None or any(problem.severity == "error" for problem in after):
         ctx.exit(screen.PROBLEMS)
 
 

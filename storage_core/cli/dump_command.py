@@ -171,7 +171,7 @@ def _foreign(store: Store, topic: str, partition: int, segment: int | None) -> I
                 "kind": "segment", "path": found.path, "base": found.base, "closed": found.sealed,
                 "bytes": found.size,
             }  # fmt: skip
-            for batch in store.read_slice(topic, partition, found, found.base, found.end):
+            for batch in store.read(topic, partition, found.base, found.end):
                 for row in batch.to_pylist():
                     yield {"kind": "record", **record_object(topic, partition, row)}
             offsets, positions = store.index_entries(topic, partition, found)

@@ -59,7 +59,7 @@ def describe(ctx: click.Context, store: Store, topic: str | None, as_json: bool)
     """Show TOPIC, or all topics: partitions, offsets, segments, bytes, lag.
 
     The strips show the bytes of each partition over time (over offsets where a layout has no
-    times): the darker the block, the more.
+    times): the higher the block, the more.
     """
     if topic is None:
         found = look_at_topics(store, times=True)
@@ -190,15 +190,8 @@ def _describe_topic(topic: TopicFacts) -> None:
     screen.line(f"{topic.name}  {plural(topic.count, 'partition')}", style="bold")
     if topic.settings:
         screen.line(f"settings  {json.dumps(dict(topic.settings), ensure_ascii=False)}")
-    axis = axis_of(topic.partitions)
-    shown = [""] * len(topic.partitions)
-    head = ""
-    if axis is not None:
-        shown = strips(topic.partitions, axis, _STRIP)
-        low, high = axis.ends
-        head = f"{low} {'·' * max(1, _STRIP - 2 - len(low) - len(high))} {high}"
     screen.table(
-        [">partition", ">start", ">end", ">records", ">segments", ">size", "state", head],
+        [">partition", ">start", ">end", ">records", ">segments", ">size", "state"],
         [
             [
                 str(partition.partition),
@@ -208,11 +201,20 @@ def _describe_topic(topic: TopicFacts) -> None:
                 number(len(partition.segments)),
                 size(partition.size),
                 "recovery due" if partition.recovery_due else "clean",
-                strip,
             ]
-            for partition, strip in zip(topic.partitions, shown, strict=True)
+            for partition in topic.partitions
         ],
     )
+    axis = axis_of(topic.partitions)
+    if axis is None:
+        return
+    for partition, strip in zip(
+        topic.partitions, strips(topic.partitions, axis, _STRIP), strict=True
+    ):
+        screen.line(f"{partition.partition:>9}  {strip}")
+    low, high = axis.ends
+    between = "·" * max(1, _STRIP - 2 - len(low) - len(high))
+    screen.line(f"{'':>9}  {low} {between} {high}", style="dim")
 
 
 def _describe_lag(behind: Sequence[Lag]) -> None:

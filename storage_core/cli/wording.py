@@ -32,8 +32,8 @@ def iso(moment_us: int) -> str:
 
 
 def as_iso(moment: datetime) -> str:
-    """A moment as ISO 8601 in UTC, to the microsecond."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    """A moment that is in UTC as ISO 8601, to the microsecond."""
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def moment(moment_us: int | None) -> str:

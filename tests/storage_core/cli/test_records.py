@@ -44,6 +44,9 @@ def test_what_cat_prints_as_json_append_takes_back(tmp_path: Path) -> None:
     done("create", tmp_path / "b", TOPIC, "-p", 2)
     done("append", tmp_path / "b", TOPIC, "--json", given=printed.out)
     assert done("cat", tmp_path / "b", TOPIC, "--json").out == printed.out
+    done("create", tmp_path / "b", "single")
+    done("append", tmp_path / "b", "single", "--json", "--partition", 0, given=printed.out)
+    assert len(done("cat", tmp_path / "b", "single").lines) == len(printed.lines)
 
 
 def test_json_takes_short_forms(tmp_path: Path) -> None:
@@ -73,6 +76,7 @@ def test_json_takes_short_forms(tmp_path: Path) -> None:
         ('{"timestamp": "soon"}', "timestamp: 'soon' is not a time"),
         ('{"timestamp": "2h"}', "timestamp must be"),
         ('{"partition": -1}', "partition must be"),
+        ('{"partition": 1}', "'orders' has no partition 1; it has 0 to 0."),
     ],
 )
 def test_a_bad_line_is_named_and_those_before_it_are_kept(
