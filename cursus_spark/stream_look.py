@@ -41,39 +41,50 @@ class TopicsNow:
         return StreamPosition(dict(self.ids), nested(self.ends))
 
 
-def look(store: Store, options: StreamReadOptions) -> TopicsNow:
+def look(store: Store, options: StreamReadOptions, before: TopicsNow | None = None) -> TopicsNow:
     """The subscribed topics now: file-system metadata only, whatever they hold.
 
     Topics that vanished are simply not there; what that means is for others to say.
+
+    Args:
+        store: The store.
+        options: What is subscribed.
+        before: An earlier look: a topic that shows the same uuid as then is not looked at twice.
     """
-    subscription = options.subscription
+    known = {} if before is None else before.ids
+    whole = options.subscription.partitions is None
     ids: dict[str, str] = {}
     ends: dict[TopicPartition, int] = {}
     unknown = set()
     for topic in _candidates(store, options):
-        seen = look_at(store, topic)
+        seen = look_at(store, topic, known.get(topic))
         if seen is None:
             continue
         ids[topic] = seen.uuid
         if seen.ends is None:
             unknown.add(topic)
         for partition, end in enumerate(seen.ends or ()):
-            if subscription.includes(topic, partition):
+            if whole or options.subscription.includes(topic, partition):
                 ends[topic, partition] = end
     return TopicsNow(ids, ends, frozenset(unknown))
 
 
-def look_at(store: Store, topic: str) -> Seen | None:
-    """One topic now; None if there is none of this name."""
+def look_at(store: Store, topic: str, before: str | None = None) -> Seen | None:
+    """One topic now; None if there is none of this name.
+
+    Args:
+        store: The store.
+        topic: Name of the topic.
+        before: The uuid that it had some time before now, if that is known.
+    """
     try:
-        uuid = str(store.topic(topic).uuid)
         while True:
             ends = _ends(store, topic)
-            after = str(store.topic(topic).uuid)
-            if after == uuid:
+            uuid = str(store.topic(topic).uuid)
+            if uuid == before:
                 return Seen(uuid, ends)
-            # It was made anew between the two looks: the ends may be of either.
-            uuid = after
+            # It was made anew between the two looks, or never seen: the ends may be of another.
+            before = uuid
     except TopicNotFoundError:
         return None
 

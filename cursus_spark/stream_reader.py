@@ -97,7 +97,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert isinstance(position, StreamPosition)
             if not first:
                 self._mirror(store, position)
-            self._seen = look(store, self._options)
+            self._seen = look(store, self._options, self._seen)
             now = self._frozen(self._seen, position)
             begin = reconcile(store, self._options, position, now, self._waiting)
             ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)

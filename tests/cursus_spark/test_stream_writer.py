@@ -62,6 +62,15 @@ def query(tmp_path: Path) -> Query:
     return Query(tmp_path / "log")
 
 
+@pytest.mark.parametrize("layout", ["native", "cursus", "cursus-broker", "rustlog"])
+def test_every_layout_takes_a_batch_once(tmp_path: Path, layout: str) -> None:
+    query = Query(tmp_path / "log", layout=layout)
+    for batch in (0, 1, 1, 0):
+        query.run += 1
+        query.writer().commit([query.task(batch, b"%d" % batch), query.task(batch, b"more")], batch)
+    assert query.values() == [b"0", b"more", b"1", b"more"]
+
+
 def test_a_repeated_commit_adds_nothing_and_says_so(
     query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
