@@ -1,0 +1,43 @@
+"""What a wheel and a source archive hold: all of our packages, and nothing else."""
+
+from __future__ import annotations
+
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+from tests.packaging import ROOT, build, source_files
+
+AUTOLOAD = "cursus_spark/autoload"
+
+
+def installed_name(path: str) -> str:
+    return path.replace(AUTOLOAD, "pyspark_cursus")
+
+
+def expected_files() -> set[str]:
+    kept = (".py", "py.typed")
+    files = (str(file.relative_to(ROOT)) for file in source_files("cursus_spark", "storage_core"))
+    return {installed_name(file) for file in files if file.endswith(kept)}
+
+
+def test_the_list_of_packages_is_complete() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {file.rpartition("/")[0] for file in expected_files()}
+    assert settings["packages"] == sorted(folder.replace("/", ".") for folder in folders)
+
+
+def test_the_wheel_holds_every_module_and_the_type_marker(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build("wheel", tmp_path)) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == expected_files()
+    assert {"cursus_spark/py.typed", "storage_core/py.typed"} <= names
+
+
+def test_the_source_archive_builds_the_same(tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(file.relative_to(ROOT)) for file in source_files("cursus_spark")} <= names
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+    assert not any(name.startswith(("tests", "benchmarks", "build")) for name in names)
