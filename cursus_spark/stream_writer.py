@@ -79,10 +79,9 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
         staged = [message for message in messages if isinstance(message, TaskCommit)]
         if not staged:
             return
-        topics = [] if self._options.topic is None else [self._options.topic]
         with one_line_errors(), open_for_write(self._options) as store:
             app = self._options.txn_app_id or staged[0].query_id
-            store.abort(staged[0].job, topics=topics, app=app)
+            store.abort(staged[0].job, app=app)
 
 
 def _property(name: str) -> str:

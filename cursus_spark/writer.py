@@ -63,7 +63,7 @@ class CursusWriter(DataSourceArrowWriter):
         del messages
         try:
             with open_for_write(self._options) as store:
-                store.abort(self._job, topics=self._topics(), app=self._options.txn_app_id)
+                store.abort(self._job, app=self._options.txn_app_id)
         except StorageError as error:
             _log.warning("job %s was not cleaned up: %s", self._job, error)
 

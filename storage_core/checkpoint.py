@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from . import metafile
 from .durable import ensure_lock_file, locked
 from .errors import DamagedMetadataError
+from .state import CLEAN, PartitionState
 from .vfs import Vfs
 
 PATH, LOCK = "meta/checkpoint.json", "meta/checkpoint.lock"
@@ -29,6 +30,23 @@ class Checkpoint(NamedTuple):
     active_segment_base_offset: int
     active_segment_size_bytes: int
     last_flushed_offset: int
+
+
+def line_of(
+    topic: str, partition: int, topic_uuid: uuid.UUID, state: PartitionState
+) -> Checkpoint | None:
+    """The line of a partition that was left in this state; None while bytes wait for a sync."""
+    if state.condition != CLEAN or state.durable_end < state.end_offset:
+        return None
+    return Checkpoint(
+        topic=topic,
+        partition=partition,
+        topic_uuid=str(topic_uuid),
+        log_end_offset=state.end_offset,
+        active_segment_base_offset=state.active_base,
+        active_segment_size_bytes=state.active_size,
+        last_flushed_offset=state.durable_end,
+    )
 
 
 def create(vfs: Vfs, timeout_ms: int) -> None:

@@ -101,6 +101,18 @@ def make_directories(vfs: Vfs, path: str) -> None:
         vfs.fsync_dir(parent(path))
 
 
+def sync_directories(vfs: Vfs, path: str) -> None:
+    """Create ``path`` and its missing parents, and make sure of those that are there already.
+
+    Whoever made one may have died before its sync: where a power cut must not take what is put into
+    a directory, existing is not enough. Syncs on every call, so call it once.
+    """
+    make_directories(vfs, path)
+    while path:
+        path = parent(path)
+        vfs.fsync_dir(path)
+
+
 def remove_tree(vfs: Vfs, path: str) -> None:
     """Delete a directory and all below it, without following links. Missing is fine."""
     found = vfs.stat(path)

@@ -195,9 +195,16 @@ class CommitUnknownError(StorageError):
 
 
 class CommitPendingError(StorageError):
-    """A decided commit of somebody who died must be finished first."""
+    """A decided commit of somebody who died must be finished first.
+
+    It is one of ``transactions``, or one that names the topic and partition.
+    """
 
     code = "COMMIT_PENDING"
+
+    def __init__(self, message: str, transactions: Sequence[str] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.transactions = tuple(transactions)
 
 
 class ConversionError(StorageError):

@@ -12,19 +12,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import metafile
-from .durable import make_directories
-from .errors import DamagedMetadataError
-from .naming import is_name
-from .staging import SUFFIX, StagedPart
+from .commit_parts import part_from
+from .durable import replace_file, sync_directories
+from .errors import DamagedMetadataError, InvalidCommitError
+from .staging import StagedPart
 from .vfs import FileStat, Vfs
 
 _FORMAT = 1
+# A directory's time moves in steps of some milliseconds.
 _TIME_STEP_NS = 50_000_000
+# A part takes about 1 KiB: a commit of a quarter million files.
+_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionIntent:
-    """What one partition gets. ``segment`` and ``position`` say where its log ended, for people."""
+    """What one partition gets. ``segment`` and ``position`` say where its log ended."""
 
     topic: str
     topic_uuid: str
@@ -51,23 +54,43 @@ class Intent:
     topics: dict[str, str]
     partitions: tuple[PartitionIntent, ...]
 
-    def names(self, topic: str, partition: int) -> bool:
+    def names(self, topic: str | None, partition: int | None) -> bool:
         return any((part.topic, part.partition) == (topic, partition) for part in self.partitions)
 
 
 class Intents:
-    """The intents of one store. Stateless; safe for several threads."""
+    """The intents of one store. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, directory: str, staging: str) -> None:
         self._vfs = vfs
         self._directory = directory
         self._staging = staging
+        self._ready = False
+        self._known: dict[str, Intent] = {}
 
     def write(self, intent: Intent) -> None:
-        """The commit point: after this returns, or fails in its last step, the commit happens."""
-        make_directories(self._vfs, self._directory)
-        fields = {"format": _FORMAT, **asdict(intent)}
-        metafile.replace(self._vfs, self._path(intent.transaction), fields)
+        """The commit point: after this returns, or fails in its last step, the commit happens.
+
+        Who finds an intent writes it again before acting on it: a killed process may have left it
+        unsynced, and a sync that failed once proves nothing when it succeeds later.
+        """
+        data = metafile.dump({"format": _FORMAT, **asdict(intent)})
+        if len(data) > _MAX_BYTES:
+            raise InvalidCommitError(
+                f"job {intent.job} has too many parts for one commit: its redo record would have "
+                f"{len(data)} bytes, the most is {_MAX_BYTES}. Write it in several jobs."
+            )
+        if not self._ready:
+            sync_directories(self._vfs, self._directory)
+            self._ready = True
+        replace_file(self._vfs, self._path(intent.transaction), data)
+
+    def is_absent(self, intent: Intent) -> bool:
+        """Whether an intent that could not be written is certainly not there."""
+        try:
+            return self._vfs.stat(self._path(intent.transaction)) is None
+        except OSError:
+            return False
 
     def remove(self, intent: Intent) -> None:
         """Forget a commit whose every partition and ledger entry is durable."""
@@ -76,7 +99,7 @@ class Intents:
         self._vfs.fsync_dir(self._directory)
 
     def pending(self) -> list[Intent]:
-        """All intents there are; cheap when there are none.
+        """All intents there are. One listing when there are none; each is parsed only once.
 
         Raises:
             DamagedMetadataError: one cannot be trusted, so its partitions must not be written.
@@ -85,13 +108,18 @@ class Intents:
             names = self._vfs.listdir(self._directory)
         except FileNotFoundError:
             return []
-        found = []
+        # An intent never changes under its name.
+        known, found = self._known, {}
         for name in sorted(names):
-            if name.endswith(".json"):
-                fields = metafile.read(self._vfs, f"{self._directory}/{name}")
+            if name in known:
+                found[name] = known[name]
+            elif name.endswith(".json"):
+                path = f"{self._directory}/{name}"
+                fields = metafile.read(self._vfs, path, _MAX_BYTES)
                 if fields is not None:
-                    found.append(self._parse(fields, name))
-        return found
+                    found[name] = self._parse(fields, path)
+        self._known = found
+        return list(found.values())
 
     def naming(self, topic: str, partition: int) -> list[Intent]:
         """The intents that a partition has to wait for."""
@@ -110,23 +138,29 @@ class Intents:
             return False
         return self.mark() == mark
 
-    def sync(self) -> None:
-        """Make durable what is about to be acted on: a killed process may have left it unsynced."""
-        for name in self._vfs.listdir(self._directory):
-            if name.endswith(".json"):
-                with suppress(FileNotFoundError):
-                    fd = self._vfs.open(f"{self._directory}/{name}", "read")
-                    try:
-                        self._vfs.fsync(fd)
-                    finally:
-                        self._vfs.close(fd)
-        self._vfs.fsync_dir(self._directory)
+    def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
+        """Where the pending commits to a topic begin, by partition: nobody may look past that."""
+        found: dict[int, int] = {}
+        for intent in self.pending():
+            for part in intent.partitions:
+                if (part.topic, part.topic_uuid) == (topic, topic_uuid):
+                    start = found.get(part.partition, part.start)
+                    found[part.partition] = min(start, part.start)
+        return found
+
+    def sweep(self, older_than_us: int) -> None:
+        """Remove the halves of intents whose writers died long ago."""
+        with suppress(FileNotFoundError):
+            for name in self._vfs.listdir(self._directory):
+                path = f"{self._directory}/{name}"
+                stat = self._vfs.stat(path) if name.endswith(".tmp") else None
+                if stat is not None and stat.modified_ns // 1000 < older_than_us:
+                    self._vfs.unlink(path)
 
     def _path(self, transaction: str) -> str:
         return f"{self._directory}/{transaction}.json"
 
-    def _parse(self, fields: dict[str, Any], name: str) -> Intent:
-        path = f"{self._directory}/{name}"
+    def _parse(self, fields: dict[str, Any], path: str) -> Intent:
         try:
             if fields["format"] != _FORMAT:
                 raise ValueError(f"format {fields['format']!r} is unknown to this release")
@@ -147,21 +181,5 @@ class Intents:
             ) from error
 
     def _partition(self, entry: dict[str, Any]) -> PartitionIntent:
-        parts = tuple(self.check_part(part) for part in entry["parts"])
+        parts = tuple(part_from(self._staging, part) for part in entry["parts"])
         return PartitionIntent(**{**entry, "parts": parts})
-
-    def check_part(self, fields: dict[str, Any]) -> StagedPart:
-        """A staged part from plain fields, which may come from anywhere: nothing is trusted.
-
-        Raises:
-            ValueError: it does not name one of this store's staging files.
-        """
-        part = StagedPart(**{**fields, "runs": tuple((int(a), int(b)) for a, b in fields["runs"])})
-        prefix, _, rest = part.path.partition(f"{self._staging}/")
-        job, _, name = rest.partition("/")
-        if prefix or not is_name(job) or not is_name(name) or not name.endswith(SUFFIX):
-            raise ValueError(f"{part.path!r} is not a staging file")
-        numbers = (part.partition, part.records, *(number for run in part.runs for number in run))
-        if not is_name(part.topic) or not all(isinstance(n, int) and n >= 0 for n in numbers):
-            raise ValueError(f"the part of {part.topic!r} has impossible numbers")
-        return part

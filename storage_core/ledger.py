@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from . import metafile
-from .durable import ensure_lock_file, locked, make_directories
+from .durable import ensure_lock_file, locked, sync_directories
 from .identity import timestamp
 from .vfs import Vfs
 
@@ -22,7 +22,7 @@ _STRIPES = 64
 
 
 class LedgerEntry(NamedTuple):
-    """The newest committed version, and where its records ended."""
+    """The newest committed version, and where the records of this and earlier ones ended."""
 
     topic: str
     topic_uuid: str
@@ -38,15 +38,15 @@ class Ledger:
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
         self._directory = directory
+        self._ready = False
 
     @contextmanager
-    def hold(self, topics: Iterable[str], app: str, timeout_ms: int) -> Iterator[None]:
-        """Keep others from committing for the same application: a zombie and its successor.
+    def hold(self, names: Iterable[str], timeout_ms: int) -> Iterator[None]:
+        """Keep others from committing for the same application or job: a zombie and its successor.
 
-        Taken before any partition's lock. Entries share a few lock files, which are never deleted.
+        Taken before any partition's lock. Names share a few lock files, which are never deleted.
         """
-        stripes = {int(_digest(topic, app)[:8], 16) % _STRIPES for topic in topics}
-        stripes.add(int(_digest("", app)[:8], 16) % _STRIPES)
+        stripes = {int(_digest("", name)[:8], 16) % _STRIPES for name in names}
         with ExitStack() as stack:
             for stripe in sorted(stripes):
                 path = f"{self._directory}/locks/{stripe:02d}"
@@ -65,24 +65,34 @@ class Ledger:
         return entry is not None and version <= entry.version
 
     def record(self, entry: LedgerEntry) -> None:
-        """Make an entry durable."""
-        make_directories(self._vfs, self._directory)
+        """Make an entry durable; one of a later version stays.
+
+        Ends of other versions are kept: they too are durable points.
+        """
+        if not self._ready:
+            sync_directories(self._vfs, self._directory)
+            self._ready = True
+        before = self.find(entry.topic, entry.topic_uuid, entry.app)
+        ends = dict(entry.ends)
+        if before is not None:
+            ends = {**before.ends, **ends}
+            entry = entry._replace(version=max(entry.version, before.version))
         fields = {
             "format": _FORMAT,
             **entry._asdict(),
-            "ends": {str(partition): end for partition, end in entry.ends.items()},
+            "ends": {str(partition): end for partition, end in ends.items()},
             "recorded_at": timestamp(self._vfs),
         }
         metafile.replace(self._vfs, self._path(entry.topic, entry.app), fields)
 
-    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The highest end that any commit to this partition is known to have made durable."""
-        ends = (
-            entry.ends.get(partition, 0)
-            for entry in self.entries()
-            if (entry.topic, entry.topic_uuid) == (topic, topic_uuid)
-        )
-        return max(ends, default=0)
+    def durable_ends(self, topic: str, topic_uuid: str) -> dict[int, int]:
+        """The highest ends that commits to a topic are known to have made durable, by partition."""
+        ends: dict[int, int] = {}
+        for entry in self.entries():
+            if (entry.topic, entry.topic_uuid) == (topic, topic_uuid):
+                for partition, end in entry.ends.items():
+                    ends[partition] = max(end, ends.get(partition, 0))
+        return ends
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries."""

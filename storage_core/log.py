@@ -184,10 +184,18 @@ class PartitionLog:
         with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
             yield
 
+    def settle(self) -> None:
+        """Make durable what stands before a commit. Only inside ``exclusive``."""
+        self._tail.settle()
+
     def apply(self, intent: PartitionIntent) -> None:
         """Append what is missing of staged parts, durably. Only inside ``exclusive``."""
-        apply_parts(self._vfs, self._tail, intent)
-        self._tail.sync()
+        self._tail.committing = True
+        try:
+            apply_parts(self._vfs, self._tail, intent)
+            self._tail.settle()
+        finally:
+            self._tail.committing = False
 
     def publish(self) -> None:
         """Sync what was written and make it visible. Only inside ``exclusive``.
@@ -204,18 +212,7 @@ class PartitionLog:
 
     def checkpoint(self) -> Checkpoint | None:
         """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
-        state = self._state
-        if state.condition != CLEAN or state.durable_end < state.end_offset:
-            return None
-        return Checkpoint(
-            topic=self.topic,
-            partition=self._partition,
-            topic_uuid=str(self._uuid),
-            log_end_offset=state.end_offset,
-            active_segment_base_offset=state.active_base,
-            active_segment_size_bytes=state.active_size,
-            last_flushed_offset=state.durable_end,
-        )
+        return checkpoints.line_of(self.topic, self._partition, self._uuid, self._state)
 
     def take_rolled(self) -> bool:
         """Whether a segment was closed since the last call: time for a checkpoint."""

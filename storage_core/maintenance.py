@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from uuid import UUID
 
-from . import watermark
+from . import checkpoint, watermark
 from .config import StoreConfig
-from .faults import typed_read_errors
+from .faults import typed_read_errors, watermark_lost
 from .layouts.base import Layout
 from .listing import list_segments, log_path
 from .log import PartitionLog
@@ -16,6 +16,7 @@ from .records import RecoveryReport
 from .recovery import rebuild_indexes
 from .retention import drop_segments, segments_to_drop
 from .segment_reader import ReadCaches, SegmentReader
+from .topicfile import TopicFile
 from .vfs import Vfs
 
 
@@ -30,13 +31,26 @@ def hold_all(logs: Mapping[int, PartitionLog]) -> Iterator[None]:
 
 
 def recover_topic(
-    vfs: Vfs, topic: str, topic_uuid: UUID, logs: Mapping[int, PartitionLog], timeout_ms: int
+    vfs: Vfs,
+    topic: str,
+    topic_uuid: UUID,
+    logs: Mapping[int, PartitionLog],
+    pending: Callable[[], Mapping[int, int]],
+    timeout_ms: int,
 ) -> list[RecoveryReport]:
-    """Recover all partitions of a topic in full and write its watermark anew."""
+    """Recover all partitions of a topic in full and write its watermark anew.
+
+    Pending commits are not waited for, as finishing one needs the watermark: ``pending`` says where
+    they begin, and what they added so far stays invisible.
+    """
     with ExitStack() as stack:
         for partition in sorted(logs):
-            stack.enter_context(logs[partition].exclusive(recover=True, alone=False))
+            held = logs[partition].exclusive(recover=True, alone=False, finishing=True)
+            stack.enter_context(held)
         ends = {partition: log.end_offset for partition, log in logs.items()}
+        for partition, start in pending().items():
+            if partition in ends:
+                ends[partition] = min(ends[partition], start)
         watermark.rebuild(vfs, topic, topic_uuid.bytes, ends, timeout_ms)
     return [log.report for log in logs.values() if log.report is not None]
 
@@ -65,6 +79,28 @@ def expired_segments(
         retention_bytes=config.retention_bytes,
     )
     return bases[:count]
+
+
+def remembered_ends(
+    vfs: Vfs,
+    topic: str,
+    found: TopicFile,
+    committed: Mapping[int, int],
+    pending: Mapping[int, int],
+) -> tuple[int, ...]:
+    """Visible ends while the watermark is lost: older than the last ones, no commit cut in two.
+
+    Lines of a checkpoint are of different ages. A commit that is in the ledger is durable on all
+    its partitions, and one that is pending may be shown on none.
+    """
+    lines, ends = checkpoint.read(vfs), []
+    for partition in range(found.partitions):
+        line = lines.get((topic, partition))
+        if line is None or line.topic_uuid != str(found.uuid):
+            raise watermark_lost(topic)
+        end = max(line.log_end_offset, committed.get(partition, 0))
+        ends.append(min(end, pending.get(partition, end)))
+    return tuple(ends)
 
 
 def retain_partition(

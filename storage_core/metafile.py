@@ -26,14 +26,14 @@ def dump(fields: Mapping[str, Any]) -> bytes:
     return _text({**fields, "crc32c": f"{checksum:08x}"})
 
 
-def load(data: bytes, path: str) -> dict[str, Any]:
-    """The fields of a metadata file.
+def load(data: bytes, path: str, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """The fields of a metadata file of at most ``limit`` bytes.
 
     Raises:
         DamagedMetadataError: not JSON, too large, wrong checksum, or edited by hand.
     """
-    if len(data) > MAX_BYTES:
-        raise _damaged(path, f"it is larger than {MAX_BYTES} bytes")
+    if len(data) > limit:
+        raise _damaged(path, f"it is larger than {limit} bytes")
     try:
         fields = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -50,10 +50,10 @@ def load(data: bytes, path: str) -> dict[str, Any]:
     return fields
 
 
-def read(vfs: Vfs, path: str) -> dict[str, Any] | None:
+def read(vfs: Vfs, path: str, limit: int = MAX_BYTES) -> dict[str, Any] | None:
     """The fields of the file at ``path``, or None when there is none."""
-    data = read_file(vfs, path, MAX_BYTES + 1)
-    return None if data is None else load(data, path)
+    data = read_file(vfs, path, limit + 1)
+    return None if data is None else load(data, path, limit)
 
 
 def replace(vfs: Vfs, path: str, fields: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from .columns import Columns
 from .committer import CommitResult, Committer
 from .config import StoreConfig
 from .durable import read_file
-from .errors import RecoveryNeededError, StorageError
+from .errors import StorageError
 from .faults import typed_metadata_errors, watermark_lost
 from .flusher import Flusher
 from .identity import Identity
@@ -29,6 +29,7 @@ from .maintenance import (
     expired_segments,
     hold_all,
     recover_topic,
+    remembered_ends,
     repair_indexes,
     retain_partition,
 )
@@ -74,11 +75,12 @@ class NativeEngine:
         mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
         if mark is not None:
             return tuple(mark.end(partition) for partition in range(found.partitions))
-        lines = checkpoints.read(self._vfs)
-        known = [lines.get((topic, partition)) for partition in range(found.partitions)]
-        if any(line is None or line.topic_uuid != str(found.uuid) for line in known):
-            raise watermark_lost(topic)
-        return tuple(line.log_end_offset for line in known if line is not None)
+        try:
+            committed = self.committer.ledger.durable_ends(topic, str(found.uuid))
+            pending = self.committer.intents.starts(topic, str(found.uuid))
+        except StorageError as error:
+            raise watermark_lost(topic) from error
+        return remembered_ends(self._vfs, topic, found, committed, pending)
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
@@ -108,7 +110,7 @@ class NativeEngine:
         return self._catalog.create(topic, partitions, settings, self._owner().uuid)
 
     def delete_topic(self, topic: str) -> None:
-        self.committer.finish_pending()
+        # A commit that is pending goes on without the topic, as if it had come just before.
         with hold_all(self._all_logs(topic)):
             self._catalog.delete(topic)
         with self._lock:
@@ -159,7 +161,10 @@ class NativeEngine:
         self.require_writable()
         reports: list[RecoveryReport] = []
         failed: StorageError | None = None
-        self.committer.finish_pending()
+        try:
+            self.committer.finish_pending()
+        except StorageError as error:
+            failed = error
         for topic in self.topics():
             try:
                 reports += self._repair_topic(topic)
@@ -171,7 +176,7 @@ class NativeEngine:
         return reports
 
     def _repair_topic(self, topic: str) -> list[RecoveryReport]:
-        reports = self._recover_topic(topic)
+        reports = self.recover(topic)
         logs = self._all_logs(topic)
         for partition, log in logs.items():
             repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
@@ -237,32 +242,27 @@ class NativeEngine:
         return {partition: self.log(topic, partition) for partition in range(count)}
 
     def _with_recovery(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
-        """Run ``action``; if the topic lost its watermark, recover all of it.
-
-        Not inside the action: recovery needs the locks of all partitions, in order, from the first.
-        """
-        try:
-            result = self.committer.after_pending(action)
-        except RecoveryNeededError:
-            # Raised before anything was written: now it can be.
-            self._recover_topic(log.topic)
-            return self.committer.after_pending(action)
+        """Run ``action`` on a partition that is recovered, and see that what it did is visible."""
+        result = self.committer.after_pending(action)
         if log.unpublished:
-            self._recover_topic(log.topic)
+            self.recover(log.topic)
         return result
 
-    def _recover_topic(self, topic: str) -> list[RecoveryReport]:
+    def recover(self, topic: str) -> list[RecoveryReport]:
         found = self._catalog.get(topic)
-        timeout_ms = self._config.lock_timeout_ms
-        return self.committer.after_pending(
-            lambda: recover_topic(self._vfs, topic, found.uuid, self._all_logs(topic), timeout_ms)
-        )
+        starts = partial(self.committer.intents.starts, topic, str(found.uuid))
+        logs, timeout_ms = self._all_logs(topic), self._config.lock_timeout_ms
+        return recover_topic(self._vfs, topic, found.uuid, logs, starts, timeout_ms)
 
-    def publish_ends(self, topic: str, ends: Mapping[int, int]) -> None:
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
         found = self._catalog.get(topic)
         timeout_ms = self._config.lock_timeout_ms
-        if not watermarks.publish(self._vfs, topic, found.uuid.bytes, ends, timeout_ms):
+        if not watermarks.publish(
+            self._vfs, topic, found.uuid.bytes, ends, timeout_ms, anew=durably
+        ):
             raise watermark_lost(topic)
+        if durably:
+            watermarks.make_durable(self._vfs, topic)
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
         """Every record that ``make_columns`` lets pass can be stored."""
@@ -271,18 +271,15 @@ class NativeEngine:
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
     ) -> CommitResult:
-        names = {*topics, *(part.topic for part in parts)}
-        action = partial(self.committer.commit, job, parts, names, app, version)
-        try:
-            return self.committer.after_pending(action)
-        except RecoveryNeededError:
-            for topic in names:
-                self._recover_topic(topic)
-            return self.committer.after_pending(action)
+        result = self.committer.commit(job, parts, topics, app, version)
+        self._checkpoint_if_due()
+        return result
 
-    def _checkpoint_if_due(self, log: PartitionLog) -> None:
+    def _checkpoint_if_due(self, log: PartitionLog | None = None) -> None:
         waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
-        if log.take_rolled() or waited_ms >= self._config.checkpoint_interval_ms:
+        if (
+            log is not None and log.take_rolled()
+        ) or waited_ms >= self._config.checkpoint_interval_ms:
             self._write_checkpoint(self._open_logs())
 
     def _write_checkpoint(self, logs: list[PartitionLog]) -> None:

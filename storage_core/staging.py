@@ -9,16 +9,18 @@ that dies leaves files that are swept by age.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import crc32c
 
 from .columns import Columns, check_sizes, concat_columns
 from .config import MIB, StoreConfig
-from .durable import make_directories, remove_tree, write_all
+from .durable import sync_directories, write_all
+from .errors import WriteFailedError
+from .faults import write_failure
 from .frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, encode_frame
 from .layouts.native import rows_for_one_frame
 from .naming import check_name
@@ -65,6 +67,7 @@ class _File:
         self.fd = vfs.open(self.path, "create")
         self.size = 0
         self._synced_from = 0
+        self._closed = False
 
     def write(self, frame: EncodedFrame) -> tuple[int, int]:
         position = self.size
@@ -80,6 +83,12 @@ class _File:
             self._vfs.fsync(self.fd)
             self._vfs.make_read_only(self.fd)
         finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
             self._vfs.close(self.fd)
 
 
@@ -101,6 +110,11 @@ class _Part:
     def size(self) -> int:
         return sum(size for _, size in self.runs)
 
+    @property
+    def own_file_bytes(self) -> int:
+        """From this size on the part becomes segments, none of which may pass its limit."""
+        return min(OWN_FILE_BYTES, self.config.segment_bytes)
+
 
 class Stage:
     """Staging of one task. Used by one thread."""
@@ -117,6 +131,7 @@ class Stage:
         self._files: list[_File] = []
         self._finished: list[StagedPart] = []
         self._buffered = 0
+        self._discarded = False
 
     def write(self, topic: str, partition: int, columns: Columns) -> None:
         """Stage records; their order within the topic-partition is kept.
@@ -126,6 +141,10 @@ class Stage:
             InvalidRecordError: the layout cannot store one. Found at the commit, behind its point
                 of no return, it would block the partition for good.
         """
+        with self._typed_errors():
+            self._write(topic, partition, columns)
+
+    def _write(self, topic: str, partition: int, columns: Columns) -> None:
         if not columns.count:
             return
         part = self._parts.get((topic, partition))
@@ -147,6 +166,31 @@ class Stage:
 
     def finish(self) -> list[StagedPart]:
         """Sync everything and return the parts, in an order that keeps each partition's."""
+        with self._typed_errors():
+            return self._finish()
+
+    def discard(self) -> None:
+        """Give the task up: close and delete its files. What cannot be deleted is swept by age."""
+        files, self._files, self._shared = self._files, [], None
+        self._parts.clear()
+        self._discarded = True
+        for file in files:
+            with suppress(OSError):
+                file.close()
+            with suppress(OSError):
+                self._vfs.unlink(file.path)
+
+    @contextmanager
+    def _typed_errors(self) -> Iterator[None]:
+        if self._discarded:
+            raise WriteFailedError(f"the staging in {self._directory} was given up. Start anew.")
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            raise write_failure(f"staging in {self._directory}", error) from error
+
+    def _finish(self) -> list[StagedPart]:
         self._flush_all()
         for (topic, partition), part in self._parts.items():
             self._close_part(topic, partition, part)
@@ -190,7 +234,7 @@ class Stage:
             self._close_part(topic, partition, part)
             part.own = self._create()
             frame = _first_of_file(frame)
-        elif part.own is None and part.size + frame.header.length > OWN_FILE_BYTES:
+        elif part.own is None and part.size + frame.header.length > part.own_file_bytes:
             self._move_to_own_file(part)
         if part.own is None and self._shared is None:
             self._shared = self._create()
@@ -230,7 +274,9 @@ class Stage:
         part.runs, part.records, part.checksum = [], 0, 0
 
     def _create(self) -> _File:
-        make_directories(self._vfs, self._directory)
+        if not self._files and not self._finished:
+            # A commit that is decided needs them after a power cut too.
+            sync_directories(self._vfs, self._directory)
         created = _File(self._vfs, self._directory)
         self._files.append(created)
         return created
@@ -246,19 +292,3 @@ def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:
     headers = crc32c.crc32c(buffers[0][:HEADER_BYTES], before)
     checksum: int = crc32c.crc32c(buffers[-1][-TRAILER_BYTES:], headers)
     return checksum
-
-
-def sweep_staging(vfs: Vfs, root: str, keep: set[str], oldest_us: int) -> None:
-    """Delete the staging of jobs in which nothing changed since ``oldest_us``, but for ``keep``."""
-    try:
-        jobs = vfs.listdir(root)
-    except FileNotFoundError:
-        return
-    for job in jobs:
-        directory = f"{root}/{job}"
-        with suppress(FileNotFoundError):
-            names = [directory, *(f"{directory}/{name}" for name in vfs.listdir(directory))]
-            stats = [stat for stat in map(vfs.stat, names) if stat is not None]
-            newest_us = max((stat.modified_ns // 1000 for stat in stats), default=0)
-            if job not in keep and newest_us < oldest_us:
-                remove_tree(vfs, directory)

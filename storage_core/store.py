@@ -190,7 +190,8 @@ class Store(ReadStore):
 
         Args:
             job: The job's name.
-            parts: What ``Stage.finish`` returned, of every task, in the order records should have.
+            parts: What ``Stage.finish`` returned, of every task. The order of a task's records in a
+                partition is kept; small parts of all tasks come before large ones.
             topics: Topics to record the version for beside those of the parts (an empty batch).
             app: Application or query whose versions are counted; the job itself by default.
             version: A version at or below the last committed one of ``app`` adds nothing.
@@ -200,12 +201,14 @@ class Store(ReadStore):
             CommitUnknownError: the commit is decided or may be; repeating it is safe.
         """
         self._require_writable()
-        return self._engine.commit(job, parts, topics, job if app is None else app, version)
+        with typed_write_errors(f"committing job {job!r}"):
+            return self._engine.commit(job, parts, topics, job if app is None else app, version)
 
-    def abort(self, job: str, *, topics: Iterable[str] = (), app: str | None = None) -> None:
+    def abort(self, job: str, *, app: str | None = None) -> None:
         """Give up a job and delete its staging, or finish it if its commit is decided."""
         self._require_writable()
-        self._engine.committer.abort(job, topics, job if app is None else app)
+        with typed_write_errors(f"aborting job {job!r}"):
+            self._engine.committer.abort(job, job if app is None else app)
 
     def flush(self) -> None:
         """Sync and publish what ``fsync=interval`` still holds back."""

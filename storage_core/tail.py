@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from .errors import InvalidRecordError
 from .frame import MAX_SPAN, EncodedFrame
 from .layouts.base import Chunk, Layout, Place
 from .listing import list_segments, log_path
+from .naming import IDX, TIMEIDX, segment_file
 from .records import TIMESTAMP_APPENDED
 from .recovery import Recovered
 from .segment import ActiveSegment, build_indexes, write_indexes
@@ -45,6 +47,9 @@ class Tail:
         self.end = 0
         self.durable_end = 0
         self.rolled = False
+        self.committing = False
+        """A commit is durable whatever the policy: while one is applied, rolls sync."""
+        self._name_lost = False
 
     def adopt(self, recovered: Recovered, state: PartitionState) -> None:
         """Go on from what recovery found."""
@@ -166,7 +171,11 @@ class Tail:
         builder = build_indexes(self._layout, source, self.end, interval)
         write_indexes(self._vfs, self._directory, self.end, builder, size)
         self._vfs.link(path, log_path(self._directory, self.end))
-        self._vfs.fsync_dir(self._directory)
+        try:
+            self._vfs.fsync_dir(self._directory)
+        except OSError:
+            self._name_lost = True
+            raise
         self.end += records
         self.durable_end = self.end
         self.rolled = True
@@ -185,11 +194,18 @@ class Tail:
                 self._active.sync()
             self.durable_end = self.end
 
+    def settle(self) -> None:
+        """Make what stands before a commit durable, whatever the topic asked for."""
+        if self._config.fsync != "none":
+            self.sync()
+        elif self._active is not None:
+            self._active.sync()
+
     def roll(self) -> bool:
         """Seal the active segment; False if it is empty or there is none."""
         if self._active is None or self._active.size == 0:
             return False
-        sync = self._config.fsync != "none"
+        sync = self._config.fsync != "none" or self.committing
         self._active.seal(sync=sync)
         self._active = None
         self.rolled = True
@@ -208,10 +224,18 @@ class Tail:
         for base in list_segments(self._vfs, self._directory).bases:
             path = log_path(self._directory, base)
             if base == mark.base:
+                self._drop_indexes(base)
                 self._cut(path, mark.size)
             elif base >= mark.end:
+                self._drop_indexes(base)
                 self._vfs.unlink(path)
         self._vfs.fsync_dir(self._directory)
+
+    def _drop_indexes(self, base: int) -> None:
+        """Before the bytes go: an entry for them would point into those that follow."""
+        for suffix in (IDX, TIMEIDX):
+            with suppress(FileNotFoundError):
+                self._vfs.unlink(f"{self._directory}/{segment_file(base, suffix)}")
 
     def _cut(self, path: str, size: int) -> None:
         fd = self._vfs.open(path, "read")
@@ -229,15 +253,16 @@ class Tail:
     @property
     def sync_failed(self) -> bool:
         """Whether a sync of the open files failed; nothing of them may be trusted then."""
-        return self._active is not None and self._active.sync_failed
+        return self._name_lost or (self._active is not None and self._active.sync_failed)
 
     def forget(self) -> bool:
         """Close the files; return whether a sync had failed on them."""
+        failed, self._name_lost = self._name_lost, False
         if self._active is None:
-            return False
+            return failed
         active, self._active = self._active, None
         active.close()
-        return active.sync_failed
+        return failed or active.sync_failed
 
     def stamped(self, columns: Columns) -> Columns:
         """Records without a time of their own get one that never goes back, as the clock may."""

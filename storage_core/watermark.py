@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from .durable import locked, read_file, replace_file
+from .durable import locked, parent, read_file, replace_file
 from .vfs import Vfs
 
 _HEAD = struct.Struct(">4sB3xI16s")
@@ -77,9 +77,17 @@ def read(vfs: Vfs, topic: str, topic_uuid: bytes) -> Watermark | None:
 
 
 def publish(
-    vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
+    vfs: Vfs,
+    topic: str,
+    topic_uuid: bytes,
+    ends: Mapping[int, int],
+    timeout_ms: int,
+    *,
+    anew: bool = False,
 ) -> bool:
     """Make the ends of some partitions visible in one step; False if the file needs recovery.
+
+    With ``anew`` the file is written even if it says so already: its last sync may have failed.
 
     The caller holds the locks of these partitions and has synced what it publishes.
     """
@@ -87,7 +95,7 @@ def publish(
         current = read(vfs, topic, topic_uuid)
         if current is None:
             return False
-        if all(current.end(partition) == end for partition, end in ends.items()):
+        if not anew and all(current.end(partition) == end for partition, end in ends.items()):
             return True
         _store(vfs, topic, topic_uuid, {**dict(enumerate(current.ends)), **ends})
         return True
@@ -96,9 +104,24 @@ def publish(
 def rebuild(
     vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
 ) -> None:
-    """Write the file anew. The caller holds the locks of all partitions of the topic."""
+    """Write the file anew. The caller holds the locks of all partitions it knows of the topic.
+
+    What others published of partitions that were added meanwhile stays.
+    """
     with locked(vfs, lock_of(topic), timeout_ms):
-        _store(vfs, topic, topic_uuid, ends)
+        current = read(vfs, topic, topic_uuid)
+        known = {} if current is None else dict(enumerate(current.ends))
+        _store(vfs, topic, topic_uuid, {**known, **ends})
+
+
+def make_durable(vfs: Vfs, topic: str) -> None:
+    """Keep a power cut from taking back what was published."""
+    fd = vfs.open(path_of(topic), "read")
+    try:
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+    vfs.fsync_dir(parent(path_of(topic)))
 
 
 def _store(vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int]) -> None:

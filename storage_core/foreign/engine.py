@@ -117,8 +117,11 @@ class ForeignEngine:
         log = self.log(topic, partition)
         return self.committer.after_pending(lambda: log.append(columns))
 
-    def publish_ends(self, topic: str, ends: Mapping[int, int]) -> None:
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
         """Nothing to publish: whole records are visible once no intent names them."""
+
+    def recover(self, topic: str) -> None:
+        """Nothing to recover: the visible end is worked out from the files each time."""
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
         return self.log(topic, partition).check_storable
@@ -126,9 +129,7 @@ class ForeignEngine:
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
     ) -> CommitResult:
-        names = {*topics, *(part.topic for part in parts)}
-        commit = partial(self.committer.commit, job, parts, names, app, version)
-        return self.committer.after_pending(commit)
+        return self.committer.commit(job, parts, topics, app, version)
 
     def log(self, topic: str, partition: int) -> RowLog:
         found = self._catalog.get(topic)
@@ -161,11 +162,14 @@ class ForeignEngine:
         dropped = {}
         for partition in range(self._catalog.get(topic).partitions):
             log, segments = self.log(topic, partition), self._of(topic, partition)
-            with log.exclusive():
-                bases = retain_files(self._vfs, self._layout, segments.listing(), log.config)
+            bases = self.committer.after_pending(partial(self._retain, log, segments))
             if bases:
                 dropped[partition] = bases
         return dropped
+
+    def _retain(self, log: RowLog, segments: RowSegments) -> list[int]:
+        with log.exclusive():
+            return retain_files(self._vfs, self._layout, segments.listing(), log.config)
 
     def repair(self) -> list[RecoveryReport]:
         self.require_writable()
@@ -174,8 +178,8 @@ class ForeignEngine:
         for topic in self.topics():
             for partition in range(self._catalog.get(topic).partitions):
                 log = self.log(topic, partition)
-                with log.exclusive():
-                    reports.append(RecoveryReport(topic, partition, log.end_offset, log.cut_bytes))
+                end = self.committer.after_pending(log.recovered_end)
+                reports.append(RecoveryReport(topic, partition, end, log.cut_bytes))
         return reports
 
     def flush(self) -> None:

@@ -176,6 +176,15 @@ class RowFiles:
         number = target.number + 1 if self._layout.ordinal else target.offset
         return self._create(target.path.rpartition("/")[0], number, target.offset)
 
+    def sync(self, target: Target) -> None:
+        """Make a file durable that somebody may have left unsynced."""
+        fd = self._vfs.open(target.path, "read")
+        try:
+            self._vfs.fsync(fd)
+        finally:
+            self._vfs.close(fd)
+        self._vfs.fsync_dir(target.path.rpartition("/")[0])
+
     def rewind(self, number: int, size: int) -> None:
         """Take the partition back to where a commit found it: what follows is that commit's own.
 

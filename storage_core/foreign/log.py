@@ -110,6 +110,15 @@ class RowLog:
             self._target = self._files.append(self._target, columns)
             return OffsetRange(first, first + columns.count)
 
+    def recovered_end(self) -> int:
+        """Next offset, with torn records cut."""
+        with self.exclusive():
+            return self._target.offset
+
+    def settle(self) -> None:
+        """Make durable what stands before a commit. Only inside ``exclusive``."""
+        self._files.sync(self._target)
+
     def apply(self, intent: PartitionIntent) -> None:
         """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
         self._files.rewind(intent.segment, intent.position)

@@ -1,0 +1,52 @@
+"""What a commit needs of the engine and of the partitions it writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from .intents import PartitionIntent
+from .records import ActiveFile
+from .staging import TopicPartition
+from .topicfile import TopicFile
+
+
+class Participant(Protocol):
+    """A partition's log, as a commit uses it."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def active(self) -> ActiveFile: ...
+
+    def exclusive(self, *, finishing: bool = False) -> AbstractContextManager[Any]:
+        """Hold the partition; ``finishing`` a commit, pending intents are not waited for."""
+
+    def settle(self) -> None:
+        """Make durable what stands before the end, whatever the topic's policy."""
+
+    def apply(self, intent: PartitionIntent) -> None:
+        """Append what is missing of the parts, durably. Only inside ``exclusive``."""
+
+
+Logs = Mapping[TopicPartition, Participant]
+
+
+class Host(Protocol):
+    """The engine, as a commit uses it."""
+
+    def topic(self, topic: str) -> TopicFile: ...
+
+    def log(self, topic: str, partition: int) -> Participant: ...
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
+        """Make the ends of some partitions visible in one step.
+
+        Raises:
+            RecoveryNeededError: the visible ends are lost; ``recover`` works them out.
+        """
+
+    def recover(self, topic: str) -> object:
+        """Work out lost visible ends again; what pending commits added stays invisible."""
