@@ -1,0 +1,205 @@
+"""What must hold of a store at every moment and after every crash, and who did what to it.
+
+The invariants, by the numbers of the design: I1 what was acknowledged is there once, at its offset;
+I2 a transaction is on all its partitions or on none, for every reader; I3 nothing else is there; I4
+offsets are dense; I5 recovering twice is recovering once; I6 what was seen stays; I7 a transaction
+is in the log if and only if it is in the ledger; I9 nobody sees what a power cut can take; I10 the
+start never goes back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from storage_core import StagedPart, Store, StoreConfig
+from storage_core.errors import RecoveryNeededError, TopicNotFoundError
+from storage_core.opening import first_boot
+from tests.crash.recording import MemoryVfs
+from tests.stores import columns_of, rows
+
+Place = tuple[str, int]
+View = dict[Place, tuple[int, list[bytes]]]
+"""Start offset and values of every partition that can be read."""
+CONFIG = StoreConfig(checkpoint_interval_ms=86_400_000, lock_timeout_ms=50)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A commit that was tried: what it adds where, and what is needed to try it again."""
+
+    app: str
+    version: int
+    job: str
+    values: dict[Place, list[bytes]]
+    parts: tuple[StagedPart, ...] = ()
+
+
+@dataclass
+class History:
+    """What happened so far, as far as anybody outside can know."""
+
+    acked: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    starts: dict[Place, int] = field(default_factory=dict)
+    tried: set[bytes] = field(default_factory=set)
+    aborted: set[bytes] = field(default_factory=set)
+    transactions: tuple[Transaction, ...] = ()
+    committed: set[tuple[str, int]] = field(default_factory=set)
+    deleting: set[str] = field(default_factory=set)
+
+    def forget(self, topic: str) -> None:
+        """Nothing of a topic that is gone is expected any more; one of its name may come."""
+        self.acked = {at: value for at, value in self.acked.items() if at[0] != topic}
+        self.seen = {at: value for at, value in self.seen.items() if at[0] != topic}
+        self.starts = {at: start for at, start in self.starts.items() if at[0] != topic}
+        self.transactions = ()
+
+    def copy(self) -> History:
+        copied = {
+            name: value.copy() for name, value in vars(self).items() if name != "transactions"
+        }
+        return replace(self, **copied)
+
+
+class World:
+    """The hands of a scenario: everything it does is written into the history."""
+
+    def __init__(self, vfs: MemoryVfs, history: History, config: StoreConfig) -> None:
+        self.vfs = vfs
+        self.history = history
+        self.store = Store(vfs, config)
+        self._jobs = 0
+
+    def append(self, topic: str, partition: int, *values: bytes) -> None:
+        self.history.tried.update(values)
+        written = self.store.append(topic, partition, list(values))
+        for offset, value in zip(range(written.start, written.end), values, strict=True):
+            self.history.acked[topic, partition, offset] = value
+
+    def stage(self, app: str, version: int, counts: dict[Place, int], size: int = 8) -> Transaction:
+        """Stage so many records for each partition."""
+        self._jobs += 1
+        job = f"job-{app}-{version}-{self._jobs}"
+        made = {
+            (topic, partition): [
+                f"{app}:{version}:{topic}:{partition}:{n}".encode().ljust(size, b".")
+                for n in range(count)
+            ]
+            for (topic, partition), count in counts.items()
+        }
+        stage = self.store.stage(job)
+        for (topic, partition), values in made.items():
+            for value in values:
+                stage.write(topic, partition, columns_of([value]))
+            self.history.tried.update(values)
+        return Transaction(app, version, job, made, tuple(stage.finish()))
+
+    def commit(self, txn: Transaction) -> None:
+        self.history.transactions = (*self.history.transactions, txn)
+        result = self.store.commit(txn.job, txn.parts, app=txn.app, version=txn.version)
+        self.history.committed.add((txn.app, txn.version))
+        for place, offsets in result.offsets.items():
+            for n, value in enumerate(txn.values[place]):
+                self.history.acked[*place, offsets.start + n] = value
+
+
+def new_store(topics: dict[str, int], **settings: Any) -> MemoryVfs:
+    """A store with some topics, everything durable."""
+    vfs = MemoryVfs()
+    first_boot(vfs, CONFIG)
+    store = Store(vfs, CONFIG)
+    for topic, partitions in topics.items():
+        store.create_topic(topic, partitions, **settings)
+    return vfs.power_cut(lambda ages: ages - 1, vfs.boot)
+
+
+_LOOKS: dict[frozenset[tuple[str, int]], View] = {}
+
+
+def look(vfs: MemoryVfs) -> View:
+    """What a reader sees now; partitions whose end nobody can tell are left out.
+
+    Most states hold the same logs: a look at files that were looked at before is remembered.
+    """
+    key = frozenset(
+        (path, hash(bytes(file.data)))
+        for path, file in vfs.top.files().items()
+        if path.endswith((".log", ".json", ".tomb", "watermark"))
+    )
+    if key not in _LOOKS:
+        _LOOKS[key] = _look(Store(vfs, CONFIG))
+    return _LOOKS[key]
+
+
+def _look(store: Store) -> View:
+    view: View = {}
+    for topic in store.topics():
+        try:
+            ends = store.visible_ends(topic)
+        except (RecoveryNeededError, TopicNotFoundError):
+            continue
+        for partition, end in enumerate(ends):
+            start = min(store.start_offset(topic, partition), end)
+            found = rows(store.read(topic, partition, start=start, end=end))
+            assert [row["offset"] for row in found] == list(range(start, end)), "I4"
+            view[topic, partition] = (start, [row["value"] for row in found])
+    return view
+
+
+def logs(vfs: MemoryVfs) -> dict[str, bytes]:
+    """The bytes of all segments."""
+    return {p: bytes(f.data) for p, f in vfs.top.files().items() if p.endswith(".log")}
+
+
+def check_view(view: View, history: History) -> None:
+    """What holds for every reader at every moment."""
+    for place, (start, values) in view.items():
+        assert start >= history.starts.get(place, 0), f"I10 {place}"
+        for offset, value in enumerate(values, start):
+            due = history.acked.get((*place, offset), value)
+            assert due == value, f"I1 {place}@{offset}: {value!r}, not {due!r}"
+            due = history.seen.get((*place, offset), value)
+            assert due == value, f"I6 {place}@{offset}: {value!r}, not {due!r}"
+    counts = Counter(value for _, values in view.values() for value in values)
+    assert all(n == 1 for n in counts.values()), f"I1 twice: {counts.most_common(1)}"
+    assert not counts.keys() - history.tried, f"I3 {counts.keys() - history.tried}"
+    assert not counts.keys() & history.aborted, f"I3 aborted {counts.keys() & history.aborted}"
+    for txn in history.transactions:
+        for topic in {topic for topic, _ in txn.values}:
+            places = [place for place in txn.values if place[0] == topic]
+            if all(place in view for place in places):
+                here = {value in counts for place in places for value in txn.values[place]}
+                assert len(here) == 1, f"I2 {txn.app}:{txn.version} is on a part of {topic}"
+
+
+def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
+    """What holds once every partition was recovered."""
+    view = look(vfs)
+    check_view(view, history)
+    for known, name in ((history.acked, "I1"), (history.seen, "I6")):
+        for (topic, partition, offset), value in known.items():
+            if topic in history.deleting and (topic, partition) not in view:
+                continue
+            start, values = view[topic, partition]
+            there = values[offset - start] if start <= offset < start + len(values) else None
+            assert there == value or offset < start, (
+                f"{name} {topic}-{partition}@{offset}: {there!r}"
+            )
+    found = {value for _, values in view.values() for value in values}
+    topics = {topic for topic, _ in view}
+    ledger = {
+        (entry.app, entry.topic): entry.version
+        for entry in store._engine.committer.ledger.entries()
+        if entry.topic in topics and entry.topic_uuid == str(store.topic(entry.topic).uuid)
+    }
+    for txn in history.transactions:
+        alive = [place for place in txn.values if place in view]
+        here = {value in found for place in alive for value in txn.values[place]}
+        assert len(here) <= 1, f"I2 {txn.app}:{txn.version} is on a part of its topics"
+        for topic in {topic for topic, _ in alive}:
+            recorded = ledger.get((txn.app, topic), -1) >= txn.version
+            assert here == {recorded}, f"I7 {txn.app}:{txn.version}: log {here}, {recorded}"
+    assert store._engine.committer.intents.pending() == [], "an intent is left"
+    return view
