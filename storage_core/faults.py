@@ -101,6 +101,7 @@ def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
     try:
         yield
     except BrokenFrameError as error:
+        path = error.path or path
         raise DamagedLogError(
             f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
             f"{error.offset}: {error}. Records before that offset are intact; restore the file "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .naming import BROKEN, IDX, LOG, TIMEIDX, TOMB, parse_segment_file, segment_file
-from .vfs import Vfs
+from .vfs import FileStat, Vfs
 
 # A directory's time moves in steps of some milliseconds: a listing made within one step of the last
 # change may miss a later change with the same time, so it is not kept.
@@ -98,10 +98,15 @@ class ListingCache:
         if known is not None and known[:2] == (found.modified_ns, found.identity):
             return known[2]
         listing = build()
-        if self._vfs.now_us() * 1000 - found.modified_ns > _TIME_STEP_NS:
+        if is_settled(self._vfs, found):
             with self._lock:
                 self._known[key] = (found.modified_ns, found.identity, listing)
         return listing
+
+
+def is_settled(vfs: Vfs, directory: FileStat) -> bool:
+    """Whether another change of the directory would show in its time."""
+    return vfs.now_us() * 1000 - directory.modified_ns > _TIME_STEP_NS
 
 
 def log_path(directory: str, base: int) -> str:

@@ -25,6 +25,9 @@ Int64s = npt.NDArray[np.int64]
 class OpenSegment(Protocol):
     """One segment opened for reading. Used by one thread, closed after use."""
 
+    def reach(self, stop: int) -> int:
+        """How far this opening reads, at least ``stop``: small files may be opened together."""
+
     def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``; those of the segment's end at most."""
 
@@ -131,6 +134,7 @@ class PartitionReader:
             base, stop = self._segment_of(position, end, listing)
             try:
                 with self._opened(base, listing) as segment:
+                    stop = min(end, segment.reach(stop))
                     for frame in segment.frames(position, stop):
                         batch = to_batch(frame, schema, position, stop)
                         if batch is not None:

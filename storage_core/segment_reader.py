@@ -165,6 +165,9 @@ class SegmentReader:
             return OffsetPosition(self.base, 0)
         return found
 
+    def reach(self, stop: int) -> int:
+        return stop
+
     def index_entries(self) -> tuple[Int64s, Int64s]:
         """Offsets and positions of the sparse index."""
         if self._key is not None:

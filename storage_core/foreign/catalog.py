@@ -25,9 +25,10 @@ from ..errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from ..listing import is_settled
 from ..naming import check_name, check_no_case_clash
 from ..topicfile import TopicFile, check_partitions
-from ..vfs import Vfs
+from ..vfs import FileStat, Vfs
 from .layout import RowLayout
 from .names import STATE_DIRECTORY
 
@@ -38,7 +39,7 @@ _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
 
 class ForeignCatalog:
-    """Topics by name. Stateless: the directory is the truth."""
+    """Topics by name. Safe for several threads: the directory is the truth."""
 
     def __init__(
         self, vfs: Vfs, layout: RowLayout, config: StoreConfig, *, internal_topics: bool
@@ -47,6 +48,7 @@ class ForeignCatalog:
         self._layout = layout
         self._config = config
         self._internal = internal_topics
+        self._known: dict[str, tuple[FileStat, FileStat | None, TopicFile]] = {}
 
     def names(self) -> list[str]:
         """Topics with a log; the broker's own (``__…``) only when asked for."""
@@ -64,6 +66,10 @@ class ForeignCatalog:
         """
         directory = self._layout.names.topic_directory(topic)
         stat = self._vfs.stat(directory) if _is_plain(topic) else None
+        made_stat = None if stat is None else self._vfs.stat(_made(topic))
+        known = self._known.get(topic)
+        if known is not None and known[:2] == (stat, made_stat):
+            return known[2]
         partitions = 0 if stat is None else self._layout.names.partitions(self._vfs, topic)
         if stat is None or not partitions:
             found = ", ".join(self.names()[:20]) or "none"
@@ -72,13 +78,18 @@ class ForeignCatalog:
                 topic=topic,
             )
         made = (read_file(self._vfs, _made(topic), 64) or b"").hex()
-        return TopicFile(
+        made_topic = TopicFile(
             uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{stat.identity}:{made}"),
             store_uuid=_NAMESPACE,
             partitions=partitions,
             created_at="",
             settings={"segment_bytes": self._segment_bytes()},
         )
+        if is_settled(self._vfs, stat) and not self._layout.names.has_own_directories(
+            self._vfs, topic
+        ):
+            self._known[topic] = (stat, made_stat, made_topic)
+        return made_topic
 
     def _segment_bytes(self) -> int:
         """The broker's own limit, unless the configuration asks for another."""

@@ -14,7 +14,7 @@ from ..rows import Ending, Rows
 from ..source import Source
 from .layout import Decoded, Place, RowLayout
 
-_FIRST_BYTES, _MOST_BYTES = 128 << 10, 4 << 20
+_FIRST_BYTES, _MOST_BYTES = 128 << 10, 8 << 20
 
 
 class Chunk(NamedTuple):
@@ -50,7 +50,8 @@ class ChunkWalk:
 
     def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
         """Chunks to the end of the segment or the first damage; the last one says how it ends."""
-        wanted = _FIRST_BYTES
+        # Who begins inside a file may want one record; who begins with it wants to read on.
+        wanted = _FIRST_BYTES if position else _MOST_BYTES
         while True:
             rows = self._rows(position, wanted)
             at_end = position + wanted >= self._source.size
@@ -64,7 +65,7 @@ class ChunkWalk:
             # What is torn here goes on in the next chunk.
             yield chunk._replace(ending=Ending.WHOLE, problem=None)
             position, offset = chunk.end_position, chunk.end_offset
-            wanted = min(wanted * 4, _MOST_BYTES)
+            wanted = _MOST_BYTES
 
     def _rows(self, position: int, wanted: int) -> Rows:
         data = self._source.read(position, wanted)

@@ -49,6 +49,9 @@ class Names(Protocol):
     def partitions(self, vfs: Vfs, topic: str) -> int:
         """One more than the highest partition with a log file; 0 for an unknown topic."""
 
+    def has_own_directories(self, vfs: Vfs, topic: str) -> bool:
+        """Whether partitions may come without a change in the topic's directory."""
+
     def directory(self, vfs: Vfs, topic: str, partition: int) -> str:
         """Where the partition's log files stand, or will."""
 
@@ -98,6 +101,9 @@ class FlatNames:
         matches = (self._pattern.fullmatch(name) for name in _list(vfs, topic))
         return max((int(match[1]) + 1 for match in matches if match), default=0)
 
+    def has_own_directories(self, vfs: Vfs, topic: str) -> bool:  # noqa: ARG002
+        return False
+
     def topic_directory(self, topic: str) -> str:
         return topic
 
@@ -130,6 +136,9 @@ class CursusNames(FlatNames):
             if match and self._nested(vfs, topic, int(match[1]))
         ]
         return max([super().partitions(vfs, topic), *nested])
+
+    def has_own_directories(self, vfs: Vfs, topic: str) -> bool:
+        return any(_NESTED_DIRECTORY.fullmatch(name) for name in _list(vfs, topic))
 
     def directory(self, vfs: Vfs, topic: str, partition: int) -> str:
         if self._nested(vfs, topic, partition):
@@ -171,6 +180,9 @@ class RustlogNames:
     def partitions(self, vfs: Vfs, topic: str) -> int:
         found = [_RUSTLOG_DIRECTORY.fullmatch(name) for name in _list(vfs, f"topics/{topic}")]
         return max((int(match[1]) + 1 for match in found if match), default=0)
+
+    def has_own_directories(self, vfs: Vfs, topic: str) -> bool:  # noqa: ARG002
+        return False
 
     def topic_directory(self, topic: str) -> str:
         return f"topics/{topic}"

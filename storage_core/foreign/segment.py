@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ from ..rows import Ending
 from ..source import Source, WindowSource
 from ..transactions import Isolation
 from .chunks import Chunk, ChunkWalk
+from .joined import JoinedSource
 from .layout import RowLayout
 
-_FRAME_ROWS, _ENTRY_ROWS = 8192, 16
+_FRAME_ROWS, _FRAME_BYTES, _ENTRY_ROWS = 8192, 2 << 20, 16
 
 
 class WalkedEnd(NamedTuple):
@@ -71,6 +73,10 @@ class RowSegment:
         if isinstance(self._source, WindowSource):
             self._source.close()
 
+    def reach(self, stop: int) -> int:
+        """Offset up to which this opening reads, which may be several files."""
+        return stop if self._next_base is None else max(stop, self._next_base)
+
     def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
         """The records from about ``start`` to ``end`` as frames of a few thousand.
 
@@ -86,10 +92,10 @@ class RowSegment:
             if offset >= end:
                 break
             if chunk.ending is not Ending.WHOLE:
-                raise _broken(str(chunk.problem), position, offset)
+                raise self._broken(str(chunk.problem), position, offset)
         else:
             if not self._holes:
-                raise _broken(f"the file ends before offset {end}", position, offset)
+                raise self._broken(f"the file ends before offset {end}", position, offset)
             return
         if end == self._next_base:
             self._require_end(chunk, end)
@@ -99,10 +105,11 @@ class RowSegment:
         behind = int(np.searchsorted(chunk.decoded.offsets, end))
         if behind < len(chunk.positions):
             position = int(chunk.positions[behind])
-            raise _broken(f"offset {end} is here and in the next file", position, end)
+            raise self._broken(f"offset {end} is here and in the next file", position, end)
         if chunk.end_position < self._source.size:
             problem = chunk.problem or "the file goes on"
-            raise _broken(f"{problem} where the next file begins", chunk.end_position, end)
+            position = chunk.end_position
+            raise self._broken(f"{problem} where the next file begins", position, end)
 
     def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
         """Everything from a known record to the end or the first damage, as it stands there."""
@@ -145,6 +152,12 @@ class RowSegment:
                 return at
         return OffsetPosition(self._base, 0)
 
+    def _broken(self, reason: str, position: int, offset: int) -> BrokenFrameError:
+        path = None
+        if isinstance(self._source, JoinedSource):
+            path, position = self._source.locate(position)
+        return BrokenFrameError(reason, path=path, position=position, offset=offset)
+
     def _frames_of(self, chunk: Chunk, start: int, end: int) -> Iterator[DecodedFrame]:
         offsets, columns = chunk.decoded.offsets, chunk.decoded.columns
         low, high = np.searchsorted(offsets, (start, end)).tolist()
@@ -156,8 +169,11 @@ class RowSegment:
             columns = {name: column.take(kept) for name, column in columns.items()}
             offsets = offsets[kept.to_numpy()]
             low, high = 0, len(offsets)
-        for first in range(low, high, _FRAME_ROWS):
-            last = min(first + _FRAME_ROWS, high)
+        # Even pieces: a small one at the end would have to be joined with others.
+        size = chunk.end_position - int(chunk.positions[0])
+        pieces = min(high - low, max(-(-(high - low) // _FRAME_ROWS), -(-size // _FRAME_BYTES)))
+        edges = np.linspace(low, high, pieces + 1).astype(np.int64).tolist()
+        for first, last in pairwise(edges):
             yield _frame(offsets[first:last], columns, first, last - first)
 
     def _shown(self, chunk: Chunk) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
@@ -171,10 +187,6 @@ class RowSegment:
             plain: np.ndarray[tuple[int], np.dtype[np.bool_]] = lengths.to_numpy() == 0
             return plain
         return isolation.visible(transactions)
-
-
-def _broken(reason: str, position: int, offset: int) -> BrokenFrameError:
-    return BrokenFrameError(reason, position=position, offset=offset)
 
 
 def _frame(offsets: Int64s, columns: dict[str, pa.Array], first: int, rows: int) -> DecodedFrame:

@@ -20,6 +20,7 @@ from ..transactions import Isolation
 from ..vfs import FileStat, Vfs
 from .chunks import is_zero_tail
 from .isolation import IsolationLevel, PartitionIsolation, high_watermark
+from .joined import ClosedFile, JoinedSource, joined_index
 from .layout import RowLayout
 from .names import SegmentName
 from .row_end import RowEnd, extended
@@ -28,6 +29,7 @@ from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 
 _MAX_INDEX_BYTES = 1 << 30
 _LAST_BYTES = 256
+_JOINED_BYTES = 4 << 20
 _COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
 
@@ -93,7 +95,10 @@ class RowSegments:
         return Listing(directory, tuple(bases), names=tuple(kept))
 
     def open(self, base: int, listing: Listing) -> RowSegment:
-        """Open one of them; the last may still grow."""
+        """Open one of them, small ones with those behind it; the last may still grow."""
+        together = self._small_files(base, listing)
+        if len(together) > 1:
+            return self._open_joined(together, listing)
         path = listing.path(base)
         stat = self._vfs.stat(path)
         if stat is None:
@@ -117,6 +122,33 @@ class RowSegments:
             holes=self._has_holes(path, stat.size),
             index=index,
             isolation=self._decide,
+        )
+
+    def _small_files(self, base: int, listing: Listing) -> list[ClosedFile]:
+        """Closed files from this one on that are worth opening together."""
+        files: list[ClosedFile] = []
+        if not self._layout.ordinal or listing.names is None:
+            return files
+        room = _JOINED_BYTES
+        for at in range(listing.holding(base), len(listing.bases) - 1):
+            summary = self._summaries.known(listing.names[at])
+            if summary is None or summary.ending is not Ending.WHOLE or summary.size > room:
+                break
+            room -= summary.size
+            path, first = f"{listing.directory}/{listing.names[at]}", listing.bases[at]
+            files.append(ClosedFile(path, first, summary.size, _index_of(summary, first)))
+        return files
+
+    def _open_joined(self, files: list[ClosedFile], listing: Listing) -> RowSegment:
+        return RowSegment(
+            self._layout,
+            JoinedSource(self._vfs, files),
+            topic=self._topic,
+            partition=self._partition,
+            base=files[0].base,
+            next_base=listing.following(files[-1].base),
+            holes=False,
+            index=joined_index(files),
         )
 
     def end(self) -> RowEnd | None:

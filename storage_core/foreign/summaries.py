@@ -117,6 +117,10 @@ class Summaries:
                 self._save()
             return {name: known[name] for name in names if name in known}
 
+    def known(self, name: str) -> Summary | None:
+        """What ``closed`` last found of a file."""
+        return (self._known or {}).get(name)
+
     def _is_current(self, directory: str, name: str) -> bool:
         known = (self._known or {}).get(name)
         stat = self._vfs.stat(f"{directory}/{name}")

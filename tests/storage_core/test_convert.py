@@ -20,7 +20,18 @@ from storage_core.errors import (
     LockTimeoutError,
     UnsupportedColumnError,
 )
-from tests.brokers import BROKER, CURSUS, KINDS, RUSTLOG, TOPIC, Kind, details, message, read
+from tests.brokers import (
+    BROKER,
+    CURSUS,
+    KINDS,
+    RUSTLOG,
+    TOPIC,
+    Kind,
+    details,
+    message,
+    read,
+    snapshot,
+)
 from tests.processes import Processes
 from tests.stores import T0, columns_of, errors, rows
 
@@ -208,7 +219,7 @@ def test_an_interrupted_conversion_goes_on(
 
         return tell
 
-    for count in (1, 3):
+    for count in (1, 2):
         told.clear()
         with pytest.raises(_StopError):
             convert(
@@ -309,9 +320,9 @@ def test_two_conversions_into_one_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
 def test_the_source_is_left_alone(tmp_path: Path, kind: Kind) -> None:
     kind.write(tmp_path / "a", [[b"a"], [b"b"]])
-    before = {file: file.stat() for file in (tmp_path / "a").rglob("*.log")}
+    before = snapshot(tmp_path / "a")
     convert(tmp_path / "a", tmp_path / "b")
-    assert {file: file.stat() for file in (tmp_path / "a").rglob("*.log")} == before
+    assert snapshot(tmp_path / "a") == before
 
 
 def test_offsets_that_records_bring_must_follow(tmp_path: Path) -> None:

@@ -164,3 +164,32 @@ def test_ordinal_files_cannot_be_dropped(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no file can be dropped"):
         aged(CURSUS, tmp_path).retain()
     assert CURSUS.open(tmp_path).retain() == {}
+
+
+def test_small_files_are_opened_together_and_told_apart_in_errors(tmp_path: Path) -> None:
+    files = CURSUS.write(tmp_path, SEGMENTS)
+    store = CURSUS.open(tmp_path)
+    everything(store)
+    opened = [call for call in _opens(tmp_path) if call.endswith(".log")]
+    assert len(opened) == len(set(opened)) == len(files) - 1
+    # Changed behind our back, in a way that the directory does not show.
+    data = bytearray(files[2].read_bytes())
+    data[len(CURSUS.encode(SEGMENTS[2][:50], 0))] = 0xFF
+    files[2].write_bytes(data)
+    found = read(store)
+    assert found.values == VALUES[:450]
+    assert found.error is not None
+    assert found.error.path == str(files[2].relative_to(tmp_path))
+    assert found.error.position == len(CURSUS.encode(SEGMENTS[2][:50], 0))
+    files[2].write_bytes(data[:-1])
+    assert read(store).error is not None
+
+
+def _opens(root: Path) -> list[str]:
+    """Files opened by one read of everything, after the files are known."""
+    vfs = faulty(root)
+    store = Store(vfs, StoreConfig(), "cursus")
+    store.offsets(TOPIC, 0)
+    vfs.calls.clear()
+    assert read(store, end=1000).values == VALUES[:1000]
+    return [call.path for call in vfs.calls if call.kind == "open:read"]

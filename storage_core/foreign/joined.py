@@ -1,0 +1,82 @@
+"""Small closed files read as if they were one.
+
+A broker that rolls every megabyte leaves thousands of files, and what has to be done per file would
+cost more than the records. Rows that end whole may simply follow each other, so neighbouring files
+become one run of bytes with one index; only an error has to be told in terms of a single file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import BrokenFrameError
+from ..index import SparseIndex
+from ..source import MappedSource
+from ..vfs import Vfs
+
+
+class ClosedFile(NamedTuple):
+    """A closed file that ends whole: path, first offset, size, and where some records are."""
+
+    path: str
+    base: int
+    size: int
+    entries: SparseIndex
+
+
+class JoinedSource:
+    """The bytes of several closed files, one behind the other. Not safe for several threads."""
+
+    def __init__(self, vfs: Vfs, files: Sequence[ClosedFile]) -> None:
+        self._vfs = vfs
+        self._files = files
+        self._starts = np.cumsum([0, *(file.size for file in files)])
+        self.size = int(self._starts[-1])
+        self._start = 0
+        self._window = pa.py_buffer(b"")
+
+    def read(self, position: int, size: int) -> pa.Buffer:
+        position = min(position, self.size)
+        size = min(size, self.size - position)
+        if position < self._start or position + size > self._start + len(self._window):
+            self._window = self._join(position, size)
+            self._start = position
+        return self._window.slice(position - self._start, size)
+
+    def _join(self, position: int, size: int) -> pa.Buffer:
+        first = self._holding(position)
+        parts = []
+        while size:
+            start, file = int(self._starts[first]), self._files[first]
+            source = MappedSource(self._vfs, file.path)
+            if source.size != file.size:
+                raise BrokenFrameError(
+                    f"the file has {source.size} bytes and had {file.size} when it was listed",
+                    position=start,
+                    offset=file.base,
+                )
+            part = source.read(position - start, size)
+            parts.append(part)
+            position, size, first = position + len(part), size - len(part), first + 1
+        return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
+
+    def locate(self, position: int) -> tuple[str, int]:
+        """The file that has the byte at ``position``, and where in it."""
+        at = self._holding(position)
+        return self._files[at].path, position - int(self._starts[at])
+
+    def _holding(self, position: int) -> int:
+        at = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return min(at, len(self._files) - 1)
+
+
+def joined_index(files: Sequence[ClosedFile]) -> SparseIndex:
+    """One index for all files."""
+    starts = np.cumsum([0, *(file.size for file in files[:-1])])
+    positions = [file.entries.positions + start for file, start in zip(files, starts, strict=True)]
+    offsets = [file.entries.offsets for file in files]
+    return SparseIndex(np.concatenate(offsets), np.concatenate(positions))
