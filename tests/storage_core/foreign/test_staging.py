@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_null_value_is_refused_before_the_commit_and_blocks_nobody(
 def test_a_column_without_a_place_is_refused_while_staging(
     tmp_path: Path, layout: str, column: str
 ) -> None:
-    given = {"keys": [b"k"], "headers": [{"h": b"1"}], "timestamps": [1]}[column]
+    given: Any = {"keys": [b"k"], "headers": [{"h": b"1"}], "timestamps": [1]}[column]
     with Store.open(tmp_path, layout=layout, create=True) as store:
         store.create_topic("t")
         with pytest.raises(StorageError, match="cannot store the column"):
