@@ -37,6 +37,17 @@ def test_the_benchmark_of_the_handlers_runs(
     assert list((tmp_path / "work").iterdir()) == []
 
 
+def test_the_benchmark_of_the_layouts_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results"), "layouts"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("rustlog sealed read", "cursus first read", "cursus-broker", "row encode"):
+        assert what in shown
+    assert list((tmp_path / "work").iterdir()) == []
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -46,7 +57,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
 
 
 def test_helpers_are_not_taken_for_benchmarks() -> None:
-    assert {"core", "handlers"} <= set(benchmarks())
+    assert {"core", "handlers", "layouts"} <= set(benchmarks())
     assert not {"data", "measure", "memory"} & set(benchmarks())
 
 
