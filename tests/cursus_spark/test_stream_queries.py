@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
 
 from storage_core import Store
 from tests.cursus_spark.micro_batches import payloads, texts
@@ -85,11 +87,17 @@ def test_a_running_query_reads_what_arrives_new_partitions_and_new_topics(
         store.create_topic("in-2")
         store.append("in-2", 0, payloads(0, 2, "topic "))
         until(lambda: "topic 1" in seen.all(), query)
+        # The end of the log in the progress shows how far behind the query is.
+        until(lambda: "in-2" in str(_source(query).get("latestOffset")), query)
     query.stop()
     assert seen.all() == texts(0, 5) + texts(0, 2, "partition ") + texts(0, 2, "topic ")
-    progress = json.loads(query.lastProgress.json)  # type: ignore[union-attr]
-    (source,) = progress["sources"]
-    assert "in-2" in str(source["latestOffset"]), "the end of the log shows how far behind it is"
+
+
+def _source(query: StreamingQuery) -> dict[str, Any]:
+    """The source's part of the last progress."""
+    progress = query.lastProgress
+    found: dict[str, Any] = {} if progress is None else json.loads(progress.json)["sources"][0]
+    return found
 
 
 def test_losses_end_a_query_in_one_line_or_are_passed_over_when_asked(streams: Streams) -> None:
