@@ -181,6 +181,8 @@ class Committer:
                 return
             except RecoveryNeededError as error:
                 self._host.recover(str(error.topic))
+            except OSError as error:
+                raise outcome_unknown(intent, error) from error
             except TopicNotFoundError:
                 continue  # deleted while we waited for its lock: its records went too
         raise outcome_unknown(intent, "its topics come and go")

@@ -15,6 +15,7 @@ from . import metafile
 from .commit_parts import part_from
 from .durable import replace_file, sync_directories
 from .errors import DamagedMetadataError, InvalidCommitError
+from .faults import typed_metadata_errors
 from .staging import StagedPart
 from .vfs import FileStat, Vfs
 
@@ -104,6 +105,10 @@ class Intents:
         Raises:
             DamagedMetadataError: one cannot be trusted, so its partitions must not be written.
         """
+        with typed_metadata_errors():
+            return self._pending()
+
+    def _pending(self) -> list[Intent]:
         try:
             names = self._vfs.listdir(self._directory)
         except FileNotFoundError:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from . import checkpoint, watermark
 from .config import StoreConfig
-from .faults import typed_read_errors, watermark_lost
+from .faults import typed_read_errors, typed_write_errors, watermark_lost
 from .layouts.base import Layout
 from .listing import list_segments, log_path
 from .log import PartitionLog
@@ -51,7 +51,9 @@ def recover_topic(
         for partition, start in pending().items():
             if partition in ends:
                 ends[partition] = min(ends[partition], start)
-        watermark.rebuild(vfs, topic, topic_uuid.bytes, ends, timeout_ms)
+        # Typed here: no partition that is held had anything to do with a failure.
+        with typed_write_errors(f"writing the watermark of topic {topic!r}", topic):
+            watermark.rebuild(vfs, topic, topic_uuid.bytes, ends, timeout_ms)
     return [log.report for log in logs.values() if log.report is not None]
 
 

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 from storage_core import DiskManager, Progress, Store, StoreConfig, convert
 from storage_core.native_engine import NativeEngine
 from storage_core.vfs import PosixVfs
+from tests.crash import commit_tasks
 from tests.faults import FaultyVfs
 from tests.stores import columns_of
 
@@ -142,6 +143,7 @@ def convert_slowly(talk: Talk, path: str, to: str, layout: str) -> None:
 TASKS: dict[str, Callable[..., None]] = {
     task.__name__: task
     for task in (
+        *commit_tasks.TASKS,
         append_forever,
         append_times,
         as_user,

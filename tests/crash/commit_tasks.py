@@ -1,0 +1,95 @@
+"""What child processes of the commit tests do: commit and die, or commit beside each other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, TextIO
+
+from storage_core import StagedPart, Store, StoreConfig
+from storage_core.directory import open_files
+from tests.faults import CHANGES, FaultyVfs
+from tests.stores import columns_of
+
+COMMIT = {("t", 0): 2, ("t", 1): 1, ("u", 0): 1}
+"""What a commit of these tests adds; the part of t-0 is large enough to become segments."""
+
+
+def values_of(name: str, version: int, topic: str, partition: int, count: int) -> list[bytes]:
+    """Values that say which commit they belong to."""
+    size = 3000 if count > 1 else 1
+    return [
+        f"{name}:{version}:{topic}:{partition}:{number}:".encode().ljust(size, b".")
+        for number in range(count)
+    ]
+
+
+def open_quickly(path: str, **settings: Any) -> tuple[Store, FaultyVfs]:
+    """A store on real files, without the cost of real syncs."""
+    config = StoreConfig(**settings)
+    real, layout = open_files(path, "auto", create=False, config=config)
+    vfs = FaultyVfs(real, real_syncs=False)
+    return Store(vfs, config, layout), vfs
+
+
+Counts = dict[tuple[str, int], int]
+
+
+def stage(store: Store, job: str, name: str, version: int, counts: Counts) -> list[StagedPart]:
+    """Stage the records of a commit."""
+    staging = store.stage(job)
+    for (topic, partition), count in counts.items():
+        for value in values_of(name, version, topic, partition, count):
+            staging.write(topic, partition, columns_of([value]))
+    return staging.finish()
+
+
+def commit_and_die(talk: TextIO, path: str, calls: int) -> None:
+    """Commit version 1 of ``app``, and kill this process at the given changing call."""
+    store, vfs = open_quickly(path)
+    parts = stage(store, "job", "app", 1, COMMIT)
+    left = calls
+
+    def die(kind: str, at: str) -> None:
+        nonlocal left
+        if kind in CHANGES:
+            if left == 0:
+                talk.write(f"{kind} {at}\n")
+                talk.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+
+    vfs.hook = die
+    store.commit("job", parts, app="app", version=1)
+    talk.write("done\n")
+    talk.flush()
+
+
+def commit_times(
+    talk: TextIO, path: str, name: str, times: int, places: list[list[tuple[str, int]]]
+) -> None:
+    """Commit so many versions, each to the next list of partitions."""
+    store, _ = open_quickly(path)
+    for version in range(times):
+        chosen = places[version % len(places)]
+        counts = {(str(topic), int(partition)): 1 for topic, partition in chosen}
+        parts = stage(store, f"{name}-{version}", name, version, counts)
+        result = store.commit(f"{name}-{version}", parts, app=name, version=version)
+        assert not result.skipped
+    talk.write("done\n")
+    talk.flush()
+
+
+def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
+    """Stage, wait for a line, commit version 1 of ``app``; say whether it was there before."""
+    store, _ = open_quickly(path)
+    parts = stage(store, job, job, 1, COMMIT)
+    talk.write("staged\n")
+    talk.flush()
+    talk.readline()
+    result = store.commit(job, parts, app=app, version=1)
+    talk.write(f"{result.skipped}\n")
+    talk.flush()
+
+
+TASKS = (commit_and_die, commit_as_told, commit_times)
