@@ -19,8 +19,11 @@ help: ## List these commands
 demo: .venv/.stamp ## See it work, step by step
 	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
 
+# In two processes: Py4J calls back through select(), which takes no descriptor above 1023, and the
+# tests that let hundreds of stores crash leave that many open.
 test: check ## Everything that proves it: check, then the whole test suite
-	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q --ignore=tests/cursus_spark
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q tests/cursus_spark
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .

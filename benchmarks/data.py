@@ -72,6 +72,11 @@ def values(count: int, seed: int = 1) -> pa.Array:
     )
 
 
+def repeated(count: int) -> pa.Array:
+    """Row numbers that take the same few rows again and again: what a codec likes."""
+    return pa.array(np.arange(count) % 16)
+
+
 def build(path: Path, config: StoreConfig, topic: str, size: int, *, sealed: bool = True) -> int:
     """Fill a topic with ``size`` bytes of records and return how many records that is.
 
