@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -26,27 +29,46 @@ class LogSlice(InputPartition):
         self.pieces = tuple(pieces)
         self.ids = dict(ids or {})
 
+    def __getstate__(self) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
+        """Plain tuples: named ones take three times as long to pickle."""
+        return [tuple(piece) for piece in self.pieces], self.ids
+
+    def __setstate__(self, state: tuple[list[tuple[Any, ...]], dict[str, str]]) -> None:
+        self.__init__(tuple(map(Piece._make, state[0])), state[1])  # type: ignore[misc]
+
 
 def plan(
     store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[LogSlice]:
     """The tasks that read ``ranges``: large segments cut, small neighbours packed together."""
     ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in ranges}}
-    pieces = list(pieces_of(store, options, ranges))
 
     def cuts(piece: Piece) -> CutPoints:
         info = segment_of(piece)
         return CutPoints(*store.index_entries(piece.topic, piece.partition, info))
 
-    tasks = plan_tasks(
-        pieces,
-        cuts=cuts,
-        max_bytes=options.max_bytes_per_partition,
-        min_partitions=options.min_partitions,
-        max_records=options.max_records_per_partition,
-        parallelism=os.cpu_count() or 1,
-    )
-    return [LogSlice(task, {piece.topic: ids[piece.topic] for piece in task}) for task in tasks]
+    with _no_garbage():
+        tasks = plan_tasks(
+            list(pieces_of(store, options, ranges)),
+            cuts=cuts,
+            max_bytes=options.max_bytes_per_partition,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+            parallelism=os.cpu_count() or 1,
+        )
+        return [LogSlice(task, {piece.topic: ids[piece.topic] for piece in task}) for task in tasks]
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Without the collector, which would look through 100,000 pieces again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def pieces_of(
@@ -58,21 +80,25 @@ def pieces_of(
         CursusError: retention removed some of a range since it was fixed.
     """
     for where, (start, end) in ranges.items():
-        here = start
+        (topic, partition), here = where, start
         for segment in store.segments(*where):
             if segment.end <= here or segment.base >= end:
                 continue
             if segment.base > here:
                 lose(options, aged_out(where, here, Available(segment.base, end)))
             first, last = max(start, segment.base), min(end, segment.end)
-            share = segment.size / max(1, segment.end - segment.base)
+            low, high = 0, segment.size
+            if (first, last) != (segment.base, segment.end):
+                share = segment.size / (segment.end - segment.base)
+                low, high = int((first - segment.base) * share), int((last - segment.base) * share)
             yield Piece(
-                *where,
+                topic,
+                partition,
                 segment.path,
                 first,
                 last,
-                int((first - segment.base) * share),
-                int((last - segment.base) * share),
+                low,
+                high,
                 segment.base,
                 segment.sealed,
                 segment.base,

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .naming import BROKEN, IDX, LOG, TIMEIDX, TOMB, parse_segment_file, segment_file
+from .naming import BROKEN, LOG, parse_segment_files, segment_file
 from .vfs import FileStat, Vfs
 
 # A directory's time moves in steps of some milliseconds: a listing made within one step of the last
@@ -57,22 +57,15 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         names = vfs.listdir(directory)
     except FileNotFoundError:
         return Listing(directory)
-    found: dict[str, set[int]] = {LOG: set(), IDX: set(), TIMEIDX: set(), TOMB: set()}
-    strangers = []
-    for name in names:
-        parsed = parse_segment_file(name)
-        if parsed is not None:
-            found[parsed[1]].add(parsed[0])
-        elif not name.endswith((BROKEN, ".tmp")):
-            strangers.append(name)
-    last = max(found[TOMB], default=-1)
+    logs, indexes, time_indexes, tombs, strangers = parse_segment_files(names)
+    last = max(tombs, default=-1)
     return Listing(
         directory,
-        bases=tuple(sorted(base for base in found[LOG] if base > last)),
-        tombs=tuple(sorted(found[TOMB] | {base for base in found[LOG] if base <= last})),
-        indexes=frozenset(found[IDX]),
-        time_indexes=frozenset(found[TIMEIDX]),
-        strangers=tuple(sorted(strangers)),
+        bases=tuple(sorted(base for base in logs if base > last)),
+        tombs=tuple(sorted({*tombs, *(base for base in logs if base <= last)})),
+        indexes=frozenset(indexes),
+        time_indexes=frozenset(time_indexes),
+        strangers=tuple(sorted(name for name in strangers if not name.endswith((BROKEN, ".tmp")))),
     )
 
 

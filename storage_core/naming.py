@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from .errors import InvalidNameError
 
@@ -10,7 +12,8 @@ MAX_OFFSET = (1 << 63) - 1
 LOG, IDX, TIMEIDX, TOMB, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SEGMENT = re.compile(r"(\d{20})(\.log|\.idx|\.timeidx|\.tomb)")
+_SUFFIXES = frozenset((LOG, IDX, TIMEIDX, TOMB))
+_LAST_STEM = f"{MAX_OFFSET:020d}"
 
 
 def is_name(name: object) -> bool:
@@ -51,7 +54,37 @@ def segment_file(base: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
     """Base offset and suffix of a segment's file name, or None for a stranger."""
-    match = _SEGMENT.fullmatch(name)
-    if match is None or int(match[1]) > MAX_OFFSET:
+    stem, suffix = name[:20], name[20:]
+    if suffix not in _SUFFIXES or not (stem.isascii() and stem.isdigit()) or stem > _LAST_STEM:
         return None
-    return int(match[1]), match[2]
+    return int(stem), suffix
+
+
+class SegmentFiles(NamedTuple):
+    """The base offsets of a directory's files by their suffix, and the names of strangers."""
+
+    logs: list[int]
+    indexes: list[int]
+    time_indexes: list[int]
+    tombs: list[int]
+    strangers: list[str]
+
+
+def parse_segment_files(names: Iterable[str]) -> SegmentFiles:
+    """Parse all names of a directory, of which there may be 300,000."""
+    stems: dict[str, list[str]] = {suffix: [] for suffix in _SUFFIXES}
+    strangers = []
+    for name in names:
+        group = stems.get(name[20:])
+        if group is None:
+            strangers.append(name)
+        else:
+            group.append(name[:20])
+    bases = {}
+    for suffix, group in stems.items():
+        together = "".join(group)
+        if group and not (together.isascii() and together.isdigit() and max(group) <= _LAST_STEM):
+            strangers += [stem + suffix for stem in group if not parse_segment_file(stem + suffix)]
+            group = [stem for stem in group if parse_segment_file(stem + suffix)]
+        bases[suffix] = list(map(int, group))
+    return SegmentFiles(bases[LOG], bases[IDX], bases[TIMEIDX], bases[TOMB], strangers)

@@ -15,7 +15,7 @@ from .errors import DataLossError
 from .faults import typed_metadata_errors, typed_read_errors
 from .layouts.base import DecodedFrame
 from .listing import Listing
-from .naming import MAX_OFFSET
+from .naming import LOG, MAX_OFFSET, segment_file
 from .records import SegmentInfo
 from .vfs import Vfs
 
@@ -83,14 +83,16 @@ class PartitionReader:
         if not listing.bases:
             return []
         sizes = self._vfs.sizes(listing.directory, ".log")
+        bases, last = listing.bases, listing.bases[-1]
+        names = listing.names or [segment_file(base, LOG) for base in bases]
         found = []
-        for place, base in enumerate(listing.bases):
-            path = listing.path(base)
-            size = sizes.get(path.rpartition("/")[2])
-            last = place + 1 == len(listing.bases)
+        for name, base, following in zip(names, bases, (*bases[1:], end), strict=True):
+            size = sizes.get(name)
             if size is not None and base < end:
-                stop = end if last else min(listing.bases[place + 1], end)
-                found.append(SegmentInfo(base, stop, path, size, not last))
+                stop = following if following < end else end
+                found.append(
+                    SegmentInfo(base, stop, f"{listing.directory}/{name}", size, base != last)
+                )
         return found
 
     def read_slice(

@@ -23,7 +23,12 @@ from storage_core.errors import (
     TopicNotFoundError,
     UnsafeFileError,
 )
-from storage_core.naming import MAX_OFFSET, parse_segment_file, segment_file
+from storage_core.naming import (
+    MAX_OFFSET,
+    parse_segment_file,
+    parse_segment_files,
+    segment_file,
+)
 from storage_core.topicfile import TopicFile
 from tests.faults import CrashError, faulty
 from tests.stores import TOPIC, errors, flips, make_store, on, refused, reopen, values
@@ -302,5 +307,6 @@ def test_segment_names_and_their_parser_are_inverses() -> None:
     assert segment_file(7, ".log") == "00000000000000000007.log"
     for stranger in ("7.log", "x.log", f"{MAX_OFFSET + 1:020d}.log", "0" * 20, "0" * 20 + ".log2"):
         assert parse_segment_file(stranger) is None
+        assert parse_segment_files([stranger, "0" * 19 + "7.log"]) == ([7], [], [], [], [stranger])
     with pytest.raises(ValueError, match="outside"):
         segment_file(-1, ".log")
