@@ -84,7 +84,7 @@ def idle_polls(sizes: Sizes, directory: Path) -> Iterator[Row]:
         found = interleaved({"poll": poll}, sizes.rounds * 5)["poll"]
         milliseconds = found.best * 1e3
         what = f"idle poll, {topics} topic{'s' if topics > 1 else ''} × {partitions} partitions"
-        bar = Bar("at most", 50) if topics == 1 else None
+        bar = Bar("at most", 50)
         yield Row(what, f"{milliseconds:.1f} ms", "1 ms", milliseconds, bar, found.spread)
         shutil.rmtree(path)
 

@@ -16,6 +16,7 @@ from .config import StoreConfig
 from .durable import create_file, locked, make_directories, remove_tree
 from .errors import ConfigError, TopicExistsError, TopicNotFoundError
 from .identity import timestamp
+from .listing import is_settled
 from .naming import check_name, check_no_case_clash, is_name
 from .topicfile import TopicFile
 from .vfs import FileStat, Vfs
@@ -33,14 +34,19 @@ class Catalog:
         self._vfs = vfs
         self._config = config
         self._known: dict[str, tuple[FileStat, TopicFile]] = {}
+        self._names: tuple[FileStat, list[str]] | None = None
 
     def names(self) -> list[str]:
-        """All topics, sorted."""
-        try:
-            found = self._vfs.listdir(_TOPICS)
-        except FileNotFoundError:
+        """All topics, sorted; one stat when none came or went."""
+        stat, known = self._vfs.stat(_TOPICS), self._names
+        if stat is None:
             return []
-        return sorted(name for name in found if is_name(name) and self._exists(name))
+        if known is not None and known[0] == stat:
+            return list(known[1])
+        found = self._vfs.listdir(_TOPICS)
+        names = sorted(name for name in found if is_name(name) and self._exists(name))
+        self._names = (stat, names) if is_settled(self._vfs, stat) else None
+        return list(names)
 
     def _exists(self, topic: str) -> bool:
         return self._vfs.stat(topicfile.path_of(topic)) is not None
