@@ -18,6 +18,7 @@ Example of a sealed ``.idx`` with one entry: see ``docs/format.md``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,7 +113,7 @@ class IndexBuilder:
         )
 
 
-def encode_entries(first: Int64s | list[int], second: Int64s | list[int]) -> bytes:
+def encode_entries(first: Int64s | Sequence[int], second: Int64s | Sequence[int]) -> bytes:
     """Entries as they stand in a file."""
     table = np.empty((len(first), 2), dtype=">i8")
     table[:, 0] = first

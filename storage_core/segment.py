@@ -41,6 +41,7 @@ class ActiveSegment:
         self._fd = fd
         self._index_fd: int | None = None
         self._index_size = 0
+        self._unwritten: list[tuple[int, int]] = []
         # Entries are complete only if we saw every frame; else sealing walks the headers.
         self._builder = IndexBuilder(config.index_interval_bytes) if size == 0 else None
         self._last_entry = 0
@@ -116,7 +117,15 @@ class ActiveSegment:
         else:
             due = extent.position - self._last_indexed() >= self._config.index_interval_bytes
         if due:
-            self._add_index_entry(extent)
+            self._unwritten.append((extent.offset, extent.position))
+            self._last_entry = extent.position
+
+    def write_index(self) -> None:
+        """Write the entries that came due since the last call; without them, readers walk."""
+        if self._unwritten:
+            fd, entries = self._open_index(), encode_entries(*zip(*self._unwritten, strict=True))
+            self._index_size = write_all(self._vfs, fd, [entries], self._index_size)
+            self._unwritten = []
 
     def sync_name(self) -> None:
         """Make the new file's name durable: what is acked later cannot lose it."""
@@ -189,18 +198,13 @@ class ActiveSegment:
             data = self._vfs.pread(self._index_fd, self._vfs.fstat(self._index_fd).size, 0)
             positions = parse_open(data, self.size).positions
             self._index_size = ENTRY_BYTES * len(positions)
-            self._last_entry = int(positions[-1]) if len(positions) else 0
+            if not self._unwritten:
+                self._last_entry = int(positions[-1]) if len(positions) else 0
         return self._index_fd
 
     def _last_indexed(self) -> int:
         self._open_index()
         return self._last_entry
-
-    def _add_index_entry(self, extent: Extent) -> None:
-        fd = self._open_index()
-        entry = encode_entries([extent.offset], [extent.position])
-        self._index_size = write_all(self._vfs, fd, [entry], self._index_size)
-        self._last_entry = extent.position
 
 
 def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMode:

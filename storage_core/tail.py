@@ -189,6 +189,8 @@ class Tail:
 
     def sync(self) -> None:
         """Make everything written durable, unless the topic asked for no syncs."""
+        if self._active is not None:
+            self._active.write_index()
         if self._config.fsync != "none" and self.durable_end < self.end:
             if self._active is not None:
                 self._active.sync()

@@ -1,0 +1,178 @@
+"""What operations cost in calls, frames and bytes: numbers that do not depend on the machine.
+
+Seconds belong to the benchmarks. A change that doubles one of these counts loses speed everywhere,
+and fails here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.data import RECORD_BYTES, values
+from cursus_spark.datasource import CursusDataSource
+from storage_core import Store, StoreConfig
+from storage_core.layouts import native
+from storage_core.vfs import PosixVfs
+from tests.stores import TOPIC, columns_of
+
+FRAME_RECORDS = 8192
+_SEAM = [name for name in vars(PosixVfs) if not name.startswith("_") and name != "root"]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts every call of the I/O seam, and frames decoded as ``frames``."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            counted[name] += 1
+            return method(*arguments, **named)
+
+        return call
+
+    for name in _SEAM:
+        monkeypatch.setattr(PosixVfs, name, counting(name, getattr(PosixVfs, name)))
+    monkeypatch.setattr(native, "decode_body", counting("frames", native.decode_body))
+    return counted
+
+
+@contextmanager
+def arrow_bytes() -> Iterator[Callable[[], int]]:
+    """How many bytes Arrow's pool handed out at most at one time since the start."""
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool.max_memory
+    finally:
+        pa.set_memory_pool(usual)
+
+
+def sealed_store(path: Path, frames: int, **settings: Any) -> Store:
+    """One closed segment of full frames, and an active one of a record."""
+    store = Store.open(path, create=True, config=StoreConfig(**settings))
+    store.create_topic(TOPIC)
+    store.append(TOPIC, 0, values(frames * FRAME_RECORDS))
+    store.roll(TOPIC, 0)
+    store.append(TOPIC, 0, [b"active"])
+    return store
+
+
+def test_a_second_read_of_a_closed_segment_touches_no_file_and_decodes_each_frame_once(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    with sealed_store(tmp_path, 10) as store:
+        end = 10 * FRAME_RECORDS
+        list(store.read(TOPIC, 0, end=end))
+        calls.clear()
+        assert sum(batch.num_rows for batch in store.read(TOPIC, 0, end=end)) == end
+        assert calls["frames"] == 10
+        assert calls["pread"] <= 1, "the watermark alone is read again"
+        assert calls["map"] == 0
+        assert sum(calls.values()) - calls["frames"] <= 18
+
+
+def test_a_read_hands_out_mapped_bytes_and_copies_none(tmp_path: Path) -> None:
+    with sealed_store(tmp_path, 8) as store, arrow_bytes() as allocated:
+        kept = list(store.read(TOPIC, 0, end=8 * FRAME_RECORDS))
+        assert sum(batch.num_rows for batch in kept) == 8 * FRAME_RECORDS
+        assert allocated() < 0.05 * 8 * FRAME_RECORDS * RECORD_BYTES
+
+
+def test_one_record_out_of_many_frames_decodes_one_frame(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    with sealed_store(tmp_path, 20) as store:
+        list(store.read(TOPIC, 0, max_records=1))
+        calls.clear()
+        (batch,) = store.read(TOPIC, 0, start=17 * FRAME_RECORDS + 5, max_records=1)
+        assert batch.num_rows == 1
+        assert calls["frames"] == 1
+        assert sum(calls.values()) <= 18
+
+
+def test_a_durable_append_of_many_frames_syncs_once_and_copies_no_record(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    records = values(10 * FRAME_RECORDS)
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC)
+        store.append(TOPIC, 0, records)
+        calls.clear()
+        with arrow_bytes() as allocated:
+            store.append(TOPIC, 0, records)
+        assert allocated() < 0.2 * records.nbytes, "lengths and offsets, no values"
+        assert calls["fsync"] == 1
+        assert calls["pwritev"] <= 10 + 4, "frames, index, watermark, and the lock's word twice"
+        assert calls["open"] <= 4
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_small_commit_costs_a_fixed_number_of_syncs(
+    tmp_path: Path, calls: Counter[str], partitions: int
+) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC, partitions)
+        for job in ("first", "second"):
+            stage = store.stage(job)
+            for partition in range(partitions):
+                stage.write(TOPIC, partition, columns_of([b"a", b"b"]))
+            parts = stage.finish()
+            calls.clear()
+            store.commit(job, parts, app="app", version=int(job == "second"))
+            counted = calls.copy()
+    assert counted["fsync"] <= 4 + partitions, "intent, ledger, watermark, each partition's log"
+    assert counted["fsync_dir"] <= 6
+
+
+def test_a_plan_opens_no_log_and_at_most_one_index_for_a_split(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    with Store.open(tmp_path, create=True, config=StoreConfig(segment_bytes=1 << 20)) as store:
+        store.create_topic(TOPIC)
+        store.append(TOPIC, 0, values(50 * FRAME_RECORDS))
+    opened: list[str] = []
+    counted = PosixVfs.open
+
+    def noting(vfs: PosixVfs, path: str, mode: Any) -> int:
+        opened.append(path)
+        return counted(vfs, path, mode)
+
+    source = CursusDataSource({"path": str(tmp_path), "subscribe": TOPIC})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PosixVfs, "open", noting)
+        tasks = list(source.reader(source.schema()).partitions())
+    assert [path for path in opened if path.endswith(".log")] == []
+    assert len([path for path in opened if path.endswith(("idx", "timeidx"))]) <= len(tasks)
+    assert calls["frames"] == 0
+
+
+def test_an_idle_poll_reads_no_segment_and_costs_the_same_for_many(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    costs = []
+    for segments in (2, 40):
+        path = tmp_path / str(segments)
+        with Store.open(path, create=True) as store:
+            store.create_topic(TOPIC)
+            for _ in range(segments):
+                store.append(TOPIC, 0, [b"x"])
+                store.roll(TOPIC, 0)
+        options = {"path": str(path), "subscribe": TOPIC, "startingOffsets": "earliest"}
+        source = CursusDataSource(options)
+        reader = source.streamReader(source.schema())
+        limit = reader.getDefaultReadLimit()
+        start = reader.latestOffset(reader.initialOffset(), limit)
+        calls.clear()
+        assert reader.latestOffset(start, limit) == start
+        costs.append(sum(calls.values()))
+        assert calls["frames"] == calls["listdir"] == calls["map"] == 0
+    assert costs[0] == costs[1] <= 12
