@@ -9,22 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import HEADERS, READ_SCHEMA, TIMESTAMP
+from .columns import READ_SCHEMA
 from .errors import StorageError
 from .layouts.base import DecodedFrame
 from .records import TIMESTAMP_ABSENT
 
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
+_OFFSET_TYPE = pa.int64()
 _TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
 ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
-_NULLS = {
-    "key": pa.nulls(JOIN_ROWS, pa.binary()),
-    "value": pa.nulls(JOIN_ROWS, pa.binary()),
-    "headers": pa.nulls(JOIN_ROWS, HEADERS),
-}
-
-
 def schema_for(names: Sequence[str]) -> pa.Schema:
     """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
     return pa.schema([ALL_FIELDS[name] for name in names])
@@ -48,25 +42,29 @@ def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
         first = frame.first_offset + low
-        return _from_numbers(np.arange(first, first + rows, dtype=np.int64), pa.int64())
-    if name == "timestamp_type":
-        return _repeated(frame.timestamp_type, rows, pa.int32())
+        return _from_numbers(np.arange(first, first + rows, dtype=np.int64), _OFFSET_TYPE)
     column = frame.columns.get(name)
     if column is not None:
         return column if rows == len(column) else column.slice(low, rows)
-    if name == "timestamp":
-        if frame.timestamp_type == TIMESTAMP_ABSENT:
-            return pa.nulls(rows, TIMESTAMP)
-        return _repeated(frame.constant_timestamp, rows, TIMESTAMP)
-    nulls = _NULLS[name]
-    return nulls.slice(0, rows) if rows <= JOIN_ROWS else pa.nulls(rows, nulls.type)
+    if name == "timestamp_type":
+        return _repeated(name, frame.timestamp_type, rows)
+    if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:
+        return _repeated(name, frame.constant_timestamp, rows)
+    return _nulls(name, rows)
+
+
+# Neighbouring frames of one append have the same rows and time, so what follows is remembered.
+@lru_cache(maxsize=16)
+def _repeated(name: str, number: int, rows: int) -> pa.Array:
+    """One number in every row."""
+    kind = ALL_FIELDS[name].type
+    width = np.int32 if kind.bit_width == 32 else np.int64
+    return _from_numbers(np.full(rows, number, dtype=width), kind)
 
 
 @lru_cache(maxsize=16)
-def _repeated(number: int, rows: int, kind: pa.DataType) -> pa.Array:
-    """One number in every row. Neighbouring frames of one append share it, so it is remembered."""
-    width = np.int32 if kind == pa.int32() else np.int64
-    return _from_numbers(np.full(rows, number, dtype=width), kind)
+def _nulls(name: str, rows: int) -> pa.Array:
+    return pa.nulls(rows, ALL_FIELDS[name].type)
 
 
 def _from_numbers(

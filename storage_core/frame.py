@@ -56,6 +56,7 @@ CODECS = ("none", "lz4", "zstd")
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
 _TRAILER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
+_FORWARD, _BACKWARD, _SHORT = (struct.Struct(form) for form in ("<I", "<i", "<H"))
 _ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
 
@@ -156,14 +157,15 @@ def unpack_header(data: pa.Buffer | bytes | memoryview) -> FrameHeader:
     """
     if len(data) < HEADER_BYTES:
         raise BrokenFrameError(f"only {len(data)} bytes of a 64-byte frame header")
-    magic, version, *fields, checksum = _HEADER.unpack_from(data)
+    head = bytes(memoryview(data)[:HEADER_BYTES])
+    magic, version, *fields, checksum = _HEADER.unpack(head)
     if magic != MAGIC:
         raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
-    if crc32c.crc32c(memoryview(data)[: HEADER_BYTES - 4]) != checksum:
+    if crc32c.crc32c(head[:-4]) != checksum:
         raise BrokenFrameError("the frame header fails its checksum")
     if version != VERSION:
         raise BrokenFrameError(f"frame version {version} is unknown (this release reads {VERSION})")
-    header = FrameHeader(*fields)
+    header = FrameHeader._make(fields)
     expected = HEADER_BYTES + header.body_length + (-header.body_length % 8) + TRAILER_BYTES
     if (
         header.length != expected
@@ -271,22 +273,22 @@ def _has_compressed_buffers(message: pa.Buffer) -> bool:
     for all memory. The flag stands in slot 3 of the flatbuffer table ``RecordBatch``.
     """
     view = memoryview(message)
-    message_table = 8 + struct.unpack_from("<I", view, 8)[0]
+    message_table = 8 + _FORWARD.unpack_from(view, 8)[0]
     header_slot = _table_slot(view, message_table, 2)
     if header_slot == 0:
         raise struct.error("the message has no header")
-    batch_table = header_slot + struct.unpack_from("<I", view, header_slot)[0]
+    batch_table = header_slot + _FORWARD.unpack_from(view, header_slot)[0]
     return _table_slot(view, batch_table, 3) != 0
 
 
 def _table_slot(view: memoryview, table: int, slot: int) -> int:
     """Position of a flatbuffer table's field, 0 when the table leaves it out."""
-    vtable = table - struct.unpack_from("<i", view, table)[0]
+    vtable = table - _BACKWARD.unpack_from(view, table)[0]
     if vtable < 0:
         raise struct.error("the message points before its start")
-    (size,) = struct.unpack_from("<H", view, vtable)
+    (size,) = _SHORT.unpack_from(view, vtable)
     entry = 4 + 2 * slot
     if entry + 2 > size:
         return 0
-    (offset,) = struct.unpack_from("<H", view, vtable + entry)
+    (offset,) = _SHORT.unpack_from(view, vtable + entry)
     return table + offset if offset else 0
