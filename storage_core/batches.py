@@ -19,6 +19,8 @@ JOIN_BYTES = 1 << 20
 _OFFSET_TYPE = pa.int64()
 _TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
 ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
+
+
 def schema_for(names: Sequence[str]) -> pa.Schema:
     """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
     return pa.schema([ALL_FIELDS[name] for name in names])

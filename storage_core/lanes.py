@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .columns import Int64s
+from .even_rows import walk_even
 from .rows import (
     Data,
     Ending,
@@ -56,6 +57,9 @@ def walk_lanes(data: Data, start: int, limit: int, fmt: RowFormat, entries: Int6
         fmt: the framing.
         entries: positions where records may begin, in any order and of any quality.
     """
+    even = walk_even(data, start, limit, fmt)
+    if even is not None:
+        return even
     marks = _marks(entries, start, limit - fmt.header_bytes)
     if len(marks) <= _FEW_LANES:
         return walk_scalar(data, start, limit, fmt)

@@ -165,11 +165,6 @@ def make_rows(
     return Rows(positions, lengths, end, ending, problem, offsets)
 
 
-def payload_column(data: pa.Buffer, rows: Rows, fmt: RowFormat) -> pa.BinaryArray:
-    """Payloads of ``rows``, copied once."""
-    return slices_column(data, rows.positions + fmt.header_bytes, rows.lengths)
-
-
 def slices_column(data: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.BinaryArray:
     """Slices of ``data`` as a binary column; they must rise and not overlap.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from ..columns import Int64s
 from ..errors import BrokenFrameError
@@ -53,8 +54,9 @@ class ChunkWalk:
         # Who begins inside a file may want one record; who begins with it wants to read on.
         wanted = _FIRST_BYTES if position else _MOST_BYTES
         while True:
-            rows = self._rows(position, wanted)
-            at_end = position + wanted >= self._source.size
+            data = self._source.read(position, wanted)
+            rows = self._rows(data, position)
+            at_end = position + len(data) >= self._source.size
             if rows.count == 0 and rows.ending is Ending.TORN and not at_end:
                 wanted *= 2
                 continue
@@ -67,8 +69,7 @@ class ChunkWalk:
             position, offset = chunk.end_position, chunk.end_offset
             wanted = _MOST_BYTES
 
-    def _rows(self, position: int, wanted: int) -> Rows:
-        data = self._source.read(position, wanted)
+    def _rows(self, data: pa.Buffer, position: int) -> Rows:
         first, last = np.searchsorted(self._entries, (position, position + len(data)))
         entries = self._entries[first:last] - position
         return walk_lanes(data, 0, len(data), self._layout.format, entries)

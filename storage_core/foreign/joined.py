@@ -19,6 +19,12 @@ from ..source import MappedSource
 from ..vfs import Vfs
 
 
+# Joining copies, which costs more than what it saves when the files are large.
+_LARGE_BYTES = 256 << 10
+WHOLE_BYTES = 8 << 20
+"""Who asks for more than this gets all of it: a record may be larger than a file."""
+
+
 class ClosedFile(NamedTuple):
     """A closed file that ends whole: path, first offset, size, and where some records are."""
 
@@ -40,8 +46,12 @@ class JoinedSource:
         self._window = pa.py_buffer(b"")
 
     def read(self, position: int, size: int) -> pa.Buffer:
+        """The bytes there; fewer where a file ends that is large enough to be read by itself."""
         position = min(position, self.size)
         size = min(size, self.size - position)
+        if size <= WHOLE_BYTES:
+            left = int(self._starts[self._holding(position) + 1]) - position
+            size = min(size, left) if left >= _LARGE_BYTES else size
         if position < self._start or position + size > self._start + len(self._window):
             self._window = self._join(position, size)
             self._start = position
@@ -62,7 +72,7 @@ class JoinedSource:
             part = source.read(position - start, size)
             parts.append(part)
             position, size, first = position + len(part), size - len(part), first + 1
-        return parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
+        return parts[0] if len(parts) == 1 else _together(parts)
 
     def locate(self, position: int) -> tuple[str, int]:
         """The file that has the byte at ``position``, and where in it."""
@@ -72,6 +82,16 @@ class JoinedSource:
     def _holding(self, position: int) -> int:
         at = int(np.searchsorted(self._starts, position, side="right")) - 1
         return min(at, len(self._files) - 1)
+
+
+def _together(parts: Sequence[pa.Buffer]) -> pa.Buffer:
+    """One copy of all, in memory of Arrow's pool: it was used before, so its pages are there."""
+    joined = pa.allocate_buffer(sum(map(len, parts)))
+    view, at = memoryview(joined), 0
+    for part in parts:
+        view[at : at + len(part)] = memoryview(part)
+        at += len(part)
+    return joined
 
 
 def joined_index(files: Sequence[ClosedFile]) -> SparseIndex:

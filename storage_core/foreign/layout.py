@@ -18,7 +18,8 @@ from ..broker_records import Bodies, parse_bodies
 from ..columns import Columns, Int64s
 from ..config import GIB, MIB
 from ..errors import BrokenFrameError, InvalidRecordError
-from ..rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows, payload_column
+from ..even_rows import payload_column
+from ..rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows
 from ..rows import row_offsets as rustlog_offsets
 from ..transactions import TransactionColumns
 from .names import CursusNames, FlatNames, Names, RustlogNames

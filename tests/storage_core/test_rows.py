@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from storage_core import lanes
 from storage_core.errors import InvalidRecordError, RecordTooLargeError
+from storage_core.even_rows import payload_column
 from storage_core.lanes import walk_lanes, walk_many
 from storage_core.rows import (
     CURSUS,
@@ -24,7 +25,6 @@ from storage_core.rows import (
     Rows,
     Stretch,
     encode_rows,
-    payload_column,
     row_offsets,
     scan,
     slices_column,
