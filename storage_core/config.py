@@ -107,8 +107,8 @@ class StoreConfig:
     staging_ttl_ms: int = 24 * 3600 * 1000
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    index_cache_segments: int = 256
-    map_cache_segments: int = 64
+    index_cache_segments: int = 1024
+    map_cache_segments: int = 256
     allow_unsafe_fs: bool = False
     node_name: str | None = None
     write_through: WriteThrough = "none"

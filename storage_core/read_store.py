@@ -62,9 +62,7 @@ class ReadStore:
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """First offset in the log and the visible end (the next offset to be published)."""
-        end = self._visible_end(topic, partition)
-        start = self._reader(topic, partition).start_offset()
-        return OffsetRange(min(start, end), end)
+        return self._bounds(self._reader(topic, partition), topic, partition)
 
     def start_offset(self, topic: str, partition: int) -> int:
         """First offset still in the log, whether or not it is visible yet."""
@@ -158,7 +156,8 @@ class ReadStore:
             DataLossError: while iterating, when retention overtakes the read.
         """
         _check_read_arguments(start, end, max_records, max_bytes, columns)
-        bounds = self.offsets(topic, partition)
+        reader = self._reader(topic, partition)
+        bounds = self._bounds(reader, topic, partition)
         first = bounds.start if start is None else start
         if not bounds.start <= first <= bounds.end:
             raise OffsetOutOfRangeError(
@@ -175,7 +174,6 @@ class ReadStore:
         if max_bytes is not None:
             measured = tuple(dict.fromkeys((*columns, "key", "value")))
         to_the_end = end is None or end > bounds.end
-        reader = self._reader(topic, partition)
         batches = reader.read(first, stop, measured, to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
             batches = limit(batches, max_records, max_bytes)
@@ -220,24 +218,32 @@ class ReadStore:
         """Read the whole store and report what is wrong with it. Changes nothing."""
         return list(self._engine.check())
 
+    def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:
+        end = self._visible_end(topic, partition)
+        return OffsetRange(min(reader.start_offset(), end), end)
+
     def _visible_end(self, topic: str, partition: int) -> int:
-        self._require_partition(topic, partition)
-        return self.visible_ends(topic)[partition]
+        ends = self.visible_ends(topic)
+        _require_one_of(len(ends), topic, partition)
+        return ends[partition]
 
     def _require_partition(self, topic: str, partition: int) -> TopicFile:
         found = self.topic(topic)
-        if not isinstance(partition, int) or not 0 <= partition < found.partitions:
-            raise PartitionNotFoundError(
-                f"topic {topic!r} has no partition {partition!r}; "
-                f"it has 0 to {found.partitions - 1}.",
-                topic=topic,
-            )
+        _require_one_of(found.partitions, topic, partition)
         return found
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
         self._require_partition(topic, partition)
         with typed_metadata_errors(topic):
             return self._engine.reader(topic, partition)
+
+
+def _require_one_of(partitions: int, topic: str, partition: int) -> None:
+    if not isinstance(partition, int) or not 0 <= partition < partitions:
+        raise PartitionNotFoundError(
+            f"topic {topic!r} has no partition {partition!r}; it has 0 to {partitions - 1}.",
+            topic=topic,
+        )
 
 
 def _check_read_arguments(

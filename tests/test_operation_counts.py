@@ -78,7 +78,7 @@ def test_a_second_read_of_a_closed_segment_touches_no_file_and_decodes_each_fram
         assert calls["frames"] == 10
         assert calls["pread"] <= 1, "the watermark alone is read again"
         assert calls["map"] == 0
-        assert sum(calls.values()) - calls["frames"] <= 18
+        assert sum(calls.values()) - calls["frames"] <= 14
 
 
 def test_a_read_hands_out_mapped_bytes_and_copies_none(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_one_record_out_of_many_frames_decodes_one_frame(
         (batch,) = store.read(TOPIC, 0, start=17 * FRAME_RECORDS + 5, max_records=1)
         assert batch.num_rows == 1
         assert calls["frames"] == 1
-        assert sum(calls.values()) <= 18
+        assert sum(calls.values()) <= 14
 
 
 def test_a_durable_append_of_many_frames_syncs_once_and_copies_no_record(
