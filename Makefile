@@ -10,11 +10,11 @@ export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test test-matrix check bench format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.stamp ## See it work, step by step
 	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
@@ -24,6 +24,9 @@ demo: .venv/.stamp ## See it work, step by step
 test: check ## Everything that proves it: check, then the whole test suite
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q --ignore=tests/cursus_spark
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q tests/cursus_spark
+
+test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
+	@.ci/matrix
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .
@@ -39,7 +42,7 @@ format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff format .
 
 clean: ## Remove .venv and everything that can be made again
-	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-matrix build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
 	@find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -9,6 +9,8 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
+
+    READ_LIMITS_REACH_SOURCES = True
 except ImportError:  # PySpark 4.1: no limits and no AvailableNow for Python sources.
 
     class ReadLimit:  # type: ignore[no-redef]
@@ -26,5 +28,13 @@ except ImportError:  # PySpark 4.1: no limits and no AvailableNow for Python sou
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Never asked for."""
 
+    READ_LIMITS_REACH_SOURCES = False
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+
+__all__ = [
+    "READ_LIMITS_REACH_SOURCES",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from .errors import one_line_errors
+from .errors import CursusError, one_line_errors
 from .options import (
     catalog_options,
     parse_read_options,
@@ -15,7 +15,7 @@ from .options import (
 )
 from .reader import CursusReader
 from .schema import check_projection, origin, read_schema, refuse_overwrite, with_origin
-from .stream_reader import CursusStreamReader
+from .stream_reader import CursusStreamReader, RefusedStreamReader
 from .stream_writer import CursusStreamWriter
 from .writer import CursusWriter
 
@@ -49,12 +49,14 @@ class CursusDataSource(DataSource):
             refuse_overwrite(overwrite)
             return CursusWriter(parse_write_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> CursusStreamReader:  # noqa: N802
-        """A streaming query's source."""
-        with one_line_errors():
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A streaming query's source; one that refuses all, if the query cannot be."""
+        try:
             check_projection(schema)
             options = parse_stream_read_options(self.options, origin(schema))
-            return CursusStreamReader(options, schema)
+        except CursusError as error:
+            return RefusedStreamReader(error)
+        return CursusStreamReader(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
         """A streaming query's sink."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -69,8 +70,16 @@ def one_line_errors() -> Iterator[None]:
 def _hide_traceback() -> None:
     # Read by the worker when it reports the exception. It exits after that, so nothing leaks into
     # the next task; anywhere else the variable would outlive the error.
-    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+    if _is_worker():
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+
+
+def _is_worker() -> bool:
+    """Whether this process runs tasks or plans for Spark. PySpark 4.1 does not say it outright."""
+    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+        return True
+    program = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return program is not None and program.name.startswith("pyspark.")
 
 
 def _rebuild(text: str) -> CursusError:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pyspark import __version__ as pyspark_version
+
+from .compat import READ_LIMITS_REACH_SOURCES
 from .errors import cursus_error
 from .given_options import GivenOptions
 from .offsets import (
@@ -28,6 +31,7 @@ Compression = Literal["none", "lz4", "zstd"]
 
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 
@@ -113,6 +117,7 @@ def parse_stream_read_options(
                 f"Option '{name}': ending {noun} not valid in streaming queries. Remove it, or "
                 "use spark.read.",
             )
+    _refuse_limits_without_effect(given)
     starting, group = _starting(given), given.value("consumerGroup")
     if GROUP in starting.bounds().values() and group is None:
         raise cursus_error(
@@ -213,6 +218,16 @@ def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
         "num_partitions": given.value("numPartitions"),
         "compression": given.value("compression"),
     }
+
+
+def _refuse_limits_without_effect(given: GivenOptions) -> None:
+    for name in _LIMITS:
+        if name in given and not READ_LIMITS_REACH_SOURCES:
+            raise cursus_error(
+                "PYSPARK_TOO_OLD",
+                f"Option '{name}' needs PySpark 4.2 or newer, this is {pyspark_version}, where "
+                "every batch reads all there is. Remove the option, or upgrade.",
+            )
 
 
 def _subscription(given: GivenOptions) -> Subscription:

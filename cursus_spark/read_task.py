@@ -9,7 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from storage_core import DataLossError, Store, TopicNotFoundError
+from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError
 
 from .errors import cursus_error, one_line_errors
 from .options import ReadOptions
@@ -77,7 +77,12 @@ def _on_loss(
 
 def open_store(options: ReadOptions) -> Store:
     """The store of a query."""
-    return Store.open(options.path, layout=options.layout, isolation=options.isolation)
+    return Store.open(
+        options.path,
+        layout=options.layout,
+        isolation=options.isolation,
+        config=StoreConfig.from_environment(),
+    )
 
 
 def _stored_columns(target: pa.Schema) -> list[str]:

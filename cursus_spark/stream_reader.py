@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from storage_core import Store
 
 from .compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from .errors import cursus_error, one_line_errors
+from .errors import CursusError, cursus_error, one_line_errors
 from .options import StreamReadOptions
 from .planning import LogSlice, plan
 from .ranges import TopicPartition
@@ -30,6 +30,25 @@ from .stream_state import Waiting, first_position, reconcile, recovery_due
 from .trigger import is_too_little, limited_ends
 
 _NO_ROW_LIMIT = (1 << 63) - 1
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a query that cannot be: whatever Spark asks first is answered with the reason.
+
+    PySpark (4.1 to 4.3) loses an error of ``streamReader`` and shows one of its own, about a
+    variable without a value; errors of a reader it shows.
+    """
+
+    def __init__(self, error: CursusError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        with one_line_errors():
+            raise self._error
+
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815
+    reportLatestOffset = _refuse  # noqa: N815
 
 
 class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from storage_core import StagedPart, Store, TopicNotFoundError
+from storage_core import StagedPart, Store, StoreConfig, TopicNotFoundError
 
 from .errors import cursus_error, one_line_errors
 from .options import StreamWriteOptions
@@ -57,7 +57,9 @@ def write_rows(
 
 def open_for_write(options: StreamWriteOptions) -> Store:
     """The store to write to; a missing one is made, of the layout asked for."""
-    return Store.open(options.path, layout=options.layout, create=True)
+    return Store.open(
+        options.path, layout=options.layout, create=True, config=StoreConfig.from_environment()
+    )
 
 
 def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:

@@ -153,6 +153,11 @@ class StoreConfig:
         return cls.from_mapping(settings)
 
     @classmethod
+    def from_environment(cls) -> StoreConfig:
+        """The defaults, overridden by the process's ``CURSUS_<KEY>`` variables."""
+        return cls.parse("")
+
+    @classmethod
     def load(
         cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None
     ) -> StoreConfig:

@@ -1,40 +1,181 @@
-"""Every example runs to its end, and says what it should."""
+"""Every example runs to its end with spark-submit, as its README says, and keeps its promise."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from storage_core import Store
+
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+EXAMPLES = ROOT / "examples"
+DEFAULTS = ROOT / "conf" / "spark-defaults.conf"
+AT_ONCE = 2
+TEN_MINUTES = 600
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(TEN_MINUTES)]
 
 
-@cache
-def run(example: str) -> str:
-    """What the example prints; each one runs once for all tests."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / example)],
-        cwd=ROOT,
+def submit(example: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run an example as a user does, with the settings the examples come with."""
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    command = [spark_submit, "--properties-file", DEFAULTS, EXAMPLES / example, *arguments]
+    return run(*map(str, command))
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program against the working tree; in a session of its own, because one kills itself."""
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    # Most of the time of a short program goes into compiling Spark, and not into running it.
+    python["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    return subprocess.run(
+        command,
+        env={**os.environ, **python, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TEN_MINUTES - 60,
+        start_new_session=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_example_runs(example: str) -> None:
-    assert run(example)
+def crash_and_go_on(directory: Path) -> list[subprocess.CompletedProcess[str]]:
+    """The pipeline, killed in its second batch and started again."""
+    name = "streaming_pipeline.py"
+    return [submit(name, directory, "--crash-in-batch", "1"), submit(name, directory)]
 
 
-def test_the_demo_crashes_and_recovers() -> None:
-    shown = run("demo.py")
-    for words in ("offsets 0 to 99", "kill -9", "no gap", "check() finds nothing wrong"):
-        assert words in shown
+class Runs:
+    """All examples under way, a few at a time: a start of Spark costs seconds."""
+
+    def __init__(self, directory: Path, pool: ThreadPoolExecutor) -> None:
+        self.pipeline_directory = directory / "pipeline"
+        self.pipeline = pool.submit(crash_and_go_on, self.pipeline_directory)
+        demo = partial(run, sys.executable, "-W", "error", str(EXAMPLES / "demo.py"))
+        self._others: dict[str, Future[subprocess.CompletedProcess[str]]] = {
+            "demo.py": pool.submit(demo),
+            "import_from_kafka.py": pool.submit(submit, *kafka_arguments(directory)),
+        }
+        for example in ("quickstart", "batch_etl", "log_analytics", "foreach_batch_upsert"):
+            self._others[f"{example}.py"] = pool.submit(
+                submit, f"{example}.py", directory / example
+            )
+        for example in ("read_broker_logs.py", "migrate.py"):
+            self._others[example] = pool.submit(submit, example)
+
+    @property
+    def names(self) -> set[str]:
+        return {*self._others, "streaming_pipeline.py"}
+
+    def ended(self, example: str) -> subprocess.CompletedProcess[str]:
+        return self._others[example].result()
+
+    def shown(self, example: str) -> str:
+        """What a successful example prints."""
+        done = self.ended(example)
+        assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+        return done.stdout
+
+
+def kafka_arguments(directory: Path) -> list[str]:
+    given = {"servers": "127.0.0.1:9", "topic": "orders", "partitions": "1"}
+    given |= {"log": str(directory / "kafka"), "checkpoint": str(directory / "kafka-checkpoint")}
+    return ["import_from_kafka.py", *(f"--{name}={text}" for name, text in given.items())]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield Runs(tmp_path_factory.mktemp("examples"), pool)
+        pool.shutdown(cancel_futures=True)
+
+
+def test_every_example_is_run_and_has_a_section(runs: Runs) -> None:
+    found = {path.name for path in EXAMPLES.glob("*.py")}
+    assert runs.names == found
+    headings = re.findall(r"^## (.+)$", (EXAMPLES / "README.md").read_text(), re.M)
+    assert {name for heading in headings for name in heading.split(", ")} == {
+        path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".sql")
+    }
+
+
+def test_the_demo_shows_spark_the_command_and_a_crash(runs: Runs) -> None:
+    done = runs.ended("demo.py")
+    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+    assert done.stderr == "", "a newcomer sees nothing of Spark's own messages"
+    for words in ("10,000 orders", "cursus describe", "kill -9", "no gap", "finds nothing wrong"):
+        assert words in done.stdout
+
+
+def test_quickstart_writes_reads_and_copies(runs: Runs) -> None:
+    shown = runs.shown("quickstart.py")
+    assert "read back: 1000 records" in shown
+    assert "since the second day there were 100 orders" in shown
+    assert "a stream copied 1000 records" in shown
+
+
+def test_the_nightly_job_adds_nothing_when_it_runs_again(runs: Runs) -> None:
+    shown = runs.shown("batch_etl.py")
+    assert "first run for 2026-01-06: 470 clean, 10 rejected" in shown
+    assert "second run for 2026-01-06: 470 clean, 10 rejected" in shown
+    assert re.search(r"\| +ada\| +156\|", shown)
+
+
+def test_the_pipeline_survives_a_kill_with_every_total_once(runs: Runs) -> None:
+    killed, second = runs.pipeline.result()
+    assert killed.returncode != 0
+    assert "totals written" not in killed.stdout
+    assert second.returncode == 0, second.stdout + second.stderr[-5000:]
+    assert re.search(r"^batch 1: 1500 orders in$", second.stdout, re.M), "it goes on in batch 1"
+    assert "batch 0" not in second.stdout, "what was finished is not done again"
+    assert "177 totals written; 0 missing, 0 too many" in second.stdout
+    with Store.open(runs.pipeline_directory / "log") as store:
+        assert store.offsets("totals", 0).end == 177
+        assert sum(store.committed_offsets("totals")["orders"].values()) > 0
+
+
+def test_broker_directories_are_recognised_and_read(runs: Runs) -> None:
+    shown = runs.shown("read_broker_logs.py")
+    for layout in ("cursus-broker", "rustlog"):
+        assert f"a directory of layout '{layout}', topics ['orders']" in shown
+    assert shown.count("orders: 200 records") == 2
+    assert shown.count("a stream read 200 records") == 2
+    assert "[producer=shop-1, seq=1]" in shown
+
+
+def test_a_migration_is_the_same_on_both_sides(runs: Runs) -> None:
+    shown = runs.shown("migrate.py")
+    assert "orders-1: offsets 0 to 4999, 5000 copied now" in shown
+    assert "layout 'native' with 0 problems" in shown
+    assert shown.count("the same on both sides") == 2
+
+
+def test_sql_answers_what_the_file_asks(runs: Runs) -> None:
+    shown = runs.shown("log_analytics.py")
+    assert re.search(r"\|/checkout *\|900 +\|5\.6 ", shown)
+    assert "2026-01-05 09:30:00" in shown
+    assert "requests_of_the_last_minutes" in shown
+    assert re.search(r"^\|600 +\|$", shown, re.M)
+
+
+def test_an_upsert_takes_a_repeated_batch_once(runs: Runs) -> None:
+    shown = runs.shown("foreach_batch_upsert.py")
+    assert "batch 1 is in the table already" in shown
+    assert "10 customers in the table, 1000 changes in the audit topic" in shown
+    for customer in range(10):
+        assert f"customer-{customer} lives in city-{990 + customer}" in shown
+
+
+def test_without_a_kafka_broker_the_import_says_so(runs: Runs) -> None:
+    done = runs.ended("import_from_kafka.py")
+    assert done.returncode == 1
+    assert "no Kafka broker answers: 127.0.0.1:9" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from ..config import StoreConfig
 from ..directory import LAYOUT_NAMES
 from ..errors import StorageError
 from ..store import Store
@@ -59,7 +60,11 @@ def with_store(function: Function) -> Function:
     def command(path: str, layout: str, internal_topics: bool, **rest: Any) -> Any:
         level = rest.pop("isolation", "read_committed")
         with Store.open(
-            path, layout=layout, isolation=level, internal_topics=internal_topics
+            path,
+            layout=layout,
+            isolation=level,
+            internal_topics=internal_topics,
+            config=StoreConfig.from_environment(),
         ) as store:
             return function(store, **rest)
 

@@ -6,6 +6,7 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
+from ..config import StoreConfig
 from ..conversion_progress import Progress
 from ..convert import convert as convert_store
 from ..foreign import IsolationLevel
@@ -51,6 +52,7 @@ def convert(
             layout=layout,
             renumber=renumber,
             drop=drop,
+            config=StoreConfig.from_environment(),
             progress=_Watcher(bar).update,
         )
     rows = [(each.topic, each.partition, each.offsets, each.copied) for each in done]

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..config import StoreConfig
 from ..store import Store
 from ..topicfile import TOPIC_SETTINGS
 from . import arguments, screen
@@ -104,7 +105,8 @@ def create(
 ) -> None:
     """Create TOPIC, and the store at PATH if there is none."""
     settings = arguments.parse_settings(pairs)
-    with Store.open(path, layout=layout, create=True) as store:
+    config = StoreConfig.from_environment()
+    with Store.open(path, layout=layout, create=True, config=config) as store:
         given = {name: value for name, value in settings.items() if value is not None}
         made = store.create_topic(topic, partitions, exist_ok=if_not_exists, **given)
     screen.note(f"{topic}: {plural(made.partitions, 'partition')}")

@@ -34,7 +34,11 @@ class MicroBatches:
     def _start(self) -> CursusStreamReader:
         source = CursusDataSource({name: str(text) for name, text in self._options.items()})
         schema: StructType = source.schema()
-        return source.streamReader(schema)
+        reader = source.streamReader(schema)
+        if not isinstance(reader, CursusStreamReader):
+            reader.initialOffset()  # says why not
+        assert isinstance(reader, CursusStreamReader)
+        return reader
 
     def restart(self, **options: Any) -> MicroBatches:
         """Another process takes the query over, perhaps with changed options."""

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cursus_spark.compat import READ_LIMITS_REACH_SOURCES
 from storage_core import Store
 from tests.processes import wait_until
 
+needs_read_limits = pytest.mark.skipif(
+    not READ_LIMITS_REACH_SOURCES, reason="PySpark 4.1 has no read limits for Python sources"
+)
 PATIENCE_S = 240.0
 """How long a step may take on a machine that does other work; quiet ones take seconds."""
 

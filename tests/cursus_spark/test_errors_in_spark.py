@@ -12,6 +12,8 @@ from cursus_spark.option_table import OPTIONS, options_for
 from tests.cursus_spark.frames import TOPIC, Log, one_line_error
 from tests.stores import T0
 
+pytestmark = pytest.mark.matrix
+
 _EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
 _TIME = "milliseconds since 1970 or an ISO-8601 time such as 2026-01-01T00:00:00Z"

@@ -86,6 +86,7 @@ def test_every_combination_of_columns_comes_back(log: Log) -> None:
     assert first(appended)[0] < datetime.timedelta(minutes=10)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_text_and_bytes_are_stored_alike(log: Log, kind: str) -> None:
     log.write(
@@ -99,6 +100,7 @@ def test_text_and_bytes_are_stored_alike(log: Log, kind: str) -> None:
     )
 
 
+@pytest.mark.matrix
 def test_what_was_read_can_be_written_as_it_is(log: Log) -> None:
     log.write(rows_of(log, ("key", "partition", "timestamp", "headers")), numPartitions=2)
     log.write(log.read(includeHeaders="true"), "copy", numPartitions=2)
@@ -108,6 +110,7 @@ def test_what_was_read_can_be_written_as_it_is(log: Log) -> None:
     )
 
 
+@pytest.mark.matrix
 def test_large_var_types_of_the_session_are_accepted(log: Log) -> None:
     setting = "spark.sql.execution.arrow.useLargeVarTypes"
     log.spark.conf.set(setting, "true")
@@ -119,6 +122,7 @@ def test_large_var_types_of_the_session_are_accepted(log: Log) -> None:
         log.spark.conf.unset(setting)
 
 
+@pytest.mark.matrix
 def test_values_of_16_mib_come_back_whole(log: Log) -> None:
     size = 16 << 20
     made = log.spark.range(2).selectExpr("cast(repeat(string(id), 16777216) as binary) as value")
@@ -127,6 +131,7 @@ def test_values_of_16_mib_come_back_whole(log: Log) -> None:
     assert sorted(tuple(row) for row in found.collect()) == [(size, b"0"), (size, b"1")]
 
 
+@pytest.mark.matrix
 def test_no_rows_make_a_topic_without_records(log: Log) -> None:
     log.write(log.frame([], "value string"), numPartitions=3)
     assert log.read().collect() == []

@@ -8,6 +8,8 @@ import pytest
 
 from tests.cursus_spark.frames import TOPIC, Log, one_line_error
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture
 def tables(log: Log) -> Iterator[Log]:

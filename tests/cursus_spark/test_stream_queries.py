@@ -13,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from cursus_spark.compat import READ_LIMITS_REACH_SOURCES
 from storage_core import Store
 from tests.cursus_spark.micro_batches import payloads, texts
-from tests.cursus_spark.streams import Streams, finish, until
+from tests.cursus_spark.streams import Streams, finish, needs_read_limits, until
+
+pytestmark = pytest.mark.matrix
 
 SECOND = 1_000_000
 
@@ -44,6 +47,7 @@ class Batches:
         return [value for batch in sorted(self.values) for value in self.values[batch]]
 
 
+@needs_read_limits
 def test_available_now_takes_batches_of_the_limit_and_leaves_what_arrives_meanwhile(
     streams: Streams,
 ) -> None:
@@ -62,6 +66,7 @@ def test_available_now_takes_batches_of_the_limit_and_leaves_what_arrives_meanwh
     assert later.all() == [*texts(100, 102), *texts(200, 202), *texts(300, 302)]
 
 
+@needs_read_limits
 def test_once_takes_everything_in_one_batch(streams: Streams) -> None:
     with streams.store() as store:
         store.append("in", 0, payloads(0, 10))
@@ -87,8 +92,9 @@ def test_a_running_query_reads_what_arrives_new_partitions_and_new_topics(
         store.create_topic("in-2")
         store.append("in-2", 0, payloads(0, 2, "topic "))
         until(lambda: "topic 1" in seen.all(), query)
-        # The end of the log in the progress shows how far behind the query is.
-        until(lambda: "in-2" in str(_source(query).get("latestOffset")), query)
+        # The end of the log in the progress shows how far behind the query is, since PySpark 4.2.
+        if READ_LIMITS_REACH_SOURCES:
+            until(lambda: "in-2" in str(_source(query).get("latestOffset")), query)
     query.stop()
     assert seen.all() == texts(0, 5) + texts(0, 2, "partition ") + texts(0, 2, "topic ")
 
@@ -117,6 +123,7 @@ def test_losses_end_a_query_in_one_line_or_are_passed_over_when_asked(streams: S
     assert streams.values("out") == texts(0, 3) + texts(0, 5, "new ")
 
 
+@needs_read_limits
 def test_a_windowed_aggregation_with_a_watermark_over_the_timestamp(streams: Streams) -> None:
     with streams.store() as store:
         stamps = [second * SECOND for second in (1, 2, 11, 12, 13, 21, 60)]
@@ -144,6 +151,7 @@ def test_a_join_of_two_streams(streams: Streams) -> None:
     assert sorted(streams.values("out")) == ["2=name 2", "3=name 3"]
 
 
+@needs_read_limits  # on 4.1 the last position is written when the next batch starts
 def test_positions_of_the_group_are_in_the_store_when_a_run_ends(streams: Streams) -> None:
     rows = streams.read("in", consumerGroup="billing").select("value")
     with streams.store() as store:

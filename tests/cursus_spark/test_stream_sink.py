@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from storage_core import Store
 from tests.cursus_spark.micro_batches import payloads, texts
-from tests.cursus_spark.streams import Streams, finish
+from tests.cursus_spark.streams import Streams, finish, needs_read_limits
 from tests.stores import columns_of, names
+
+pytestmark = pytest.mark.matrix
 
 
 @pytest.fixture
@@ -33,6 +35,7 @@ def forget_last_commit(streams: Streams, name: str) -> None:
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@needs_read_limits
 def test_a_batch_that_is_run_again_adds_nothing(streams: Streams) -> None:
     rows = streams.read("in", maxOffsetsPerTrigger=2).select("value")
     with streams.store() as store:
@@ -66,6 +69,7 @@ def test_the_application_id_takes_the_place_of_the_query(streams: Streams) -> No
     assert streams.values("out") == texts(0, 3)
 
 
+@needs_read_limits
 def test_two_queries_into_one_topic_both_arrive_whole_and_in_order(streams: Streams) -> None:
     with streams.store() as store:
         store.create_topic("in-2")
@@ -126,6 +130,7 @@ def test_for_each_batch_writes_two_topics_once_each_by_application_and_batch(
     assert streams.values("first") == streams.values("second") == texts(0, 4)
 
 
+@needs_read_limits
 def test_thirty_batches_leave_one_segment(streams: Streams) -> None:
     with streams.store() as store:
         store.append("in", 0, payloads(0, 30))

@@ -12,6 +12,8 @@ from cursus_spark import partition_by_key
 from storage_core import partition_for_keys
 from tests.cursus_spark.frames import TOPIC, Log, first, one_line_error
 
+pytestmark = pytest.mark.matrix
+
 
 def test_task_i_owns_partition_i_modulo_n(log: Log) -> None:
     rows = log.spark.range(0, 40, 1, 8).selectExpr("cast(spark_partition_id() as string) value")
