@@ -76,7 +76,7 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
     if not create:
         raise LayoutNotFoundError(
             f"{vfs.root} is empty or does not exist. {_LOOKED_FOR} "
-            "Pass create=True to make a new store there.",
+            "Writing makes a store there: a Spark write, `cursus create`, or create=True.",
             path="",
         )
     return "native" if asked == "auto" else asked

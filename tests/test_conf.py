@@ -63,3 +63,18 @@ def test_the_environment_overrides_the_file(
     monkeypatch.setenv(variable, text)
     config = StoreConfig.parse(DEFAULT.read_text())
     assert config == dataclasses.replace(StoreConfig(), **{name: value})  # type: ignore[arg-type]
+
+
+def test_every_setting_for_spark_is_explained_and_given_once() -> None:
+    names, explained = [], False
+    for line in (CONF / "spark-defaults.conf").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, _, value = line.partition(" ")
+            assert name.startswith("spark."), line
+            assert value.strip(), line
+            assert explained, f"{name} has no comment above"
+            names.append(name)
+        else:
+            explained = line.startswith("#")
+    assert "spark.sql.shuffle.partitions" in names
+    assert len(names) == len(set(names))

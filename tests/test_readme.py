@@ -32,7 +32,31 @@ def test_the_readmes_program_runs_as_it_stands(number: int, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_every_document_the_readme_names_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+\.md)\)", (ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+DOCUMENTS = sorted(
+    path
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*.md")]
+)
+
+
+def anchors(document: Path) -> set[str]:
+    """The places a link can lead to: GitHub's form of each heading."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.M)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", document.read_text())
+    for name, place in links:
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), name
+        assert not place or place in anchors(target), f"{name}#{place}"
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    text = (ROOT / "README.md").read_text()
+    missing = [
+        path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in text
+    ]
+    assert missing == []
