@@ -21,6 +21,7 @@ from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
 from .staging import Stage, StagedPart
 from .store import Store
 from .topicfile import TopicFile
+from .upkeep import UpkeepProgress, UpkeepReport
 
 __all__ = [
     "Columns",
@@ -46,6 +47,8 @@ __all__ = [
     "StoreConfig",
     "TopicFile",
     "TopicNotFoundError",
+    "UpkeepProgress",
+    "UpkeepReport",
     "__version__",
     "convert",
     "make_columns",

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
-from .columns import Columns, concat_columns, record_sizes
+from .columns import Columns, concat_columns
 from .errors import BrokenFrameError, DamagedLogError
 from .frame import (
     CODECS,
     HEADER_BYTES,
     EncodedFrame,
-    FrameHeader,
     check_frame,
-    decode_body,
     unpack_header,
 )
+from .frame_records import frame_columns
 from .intents import PartitionIntent
 from .staging import StagedPart, frame_checksum
 from .tail import Tail
@@ -93,7 +91,7 @@ def _copy(vfs: Vfs, tail: Tail, part: StagedPart, skip: int, small: _SmallFrames
             skip -= header.records
             continue
         if skip or header.raw_length < _SMALL_FRAME_BYTES:
-            columns = frame_columns(header, frame.buffers)
+            columns = frame_columns(header, pa.py_buffer(frame.buffers[1]))
             small.add(columns.slice(skip, columns.count) if skip else columns, header.codec)
             skip = 0
         else:
@@ -123,27 +121,6 @@ def read_part(vfs: Vfs, part: StagedPart) -> Iterator[EncodedFrame]:
             raise _damaged(part, "its checksum differs from the task's")
     finally:
         vfs.close(fd)
-
-
-def frame_columns(header: FrameHeader, buffers: list[bytes | memoryview]) -> Columns:
-    """A staged frame's records as columns."""
-    batch = decode_body(header, pa.py_buffer(buffers[1]))
-    found = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
-    stamps = found.get("timestamp")
-    key, value, headers = found.get("key"), found.get("value"), found.get("headers")
-    return Columns(
-        count=header.records,
-        timestamps=header.min_timestamp
-        if stamps is None
-        else stamps.cast(pa.int64()).to_numpy(zero_copy_only=False),
-        timestamp_type=header.timestamp_type,
-        key=key,
-        value=value,
-        headers=headers,
-        sizes=np.zeros(header.records, dtype=np.int64)
-        if batch is None
-        else record_sizes(key, value, headers, header.records),
-    )
 
 
 def _damaged(part: StagedPart, reason: str) -> DamagedLogError:

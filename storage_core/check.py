@@ -16,7 +16,7 @@ from .errors import StorageError
 from .faults import typed_read_errors
 from .layouts.base import Layout
 from .listing import list_segments, log_path
-from .naming import TOMB, segment_file
+from .naming import TOMB, range_tomb_file, segment_file
 from .records import Problem
 from .segment_reader import ReadCaches, SegmentReader
 from .topicfile import TopicFile
@@ -47,21 +47,21 @@ class Checker:
                     path=identity.PATH,
                 )
         except StorageError as error:
-            yield _problem(error)
+            yield problem_of(error)
         try:
             metafile.read(self._vfs, CHECKPOINT_PATH)
         except StorageError as error:
-            yield _problem(error, severity="warning")
+            yield problem_of(error, severity="warning")
         try:
             topics = self._catalog.names()
         except StorageError as error:
-            yield _problem(error)
+            yield problem_of(error)
             return
         for topic in topics:
             try:
                 yield from self._check_topic(topic, self._catalog.get(topic), store_uuid)
             except StorageError as error:
-                yield _problem(error)
+                yield problem_of(error)
 
     def _check_topic(
         self, topic: str, found: TopicFile, store_uuid: UUID | None
@@ -101,17 +101,24 @@ class Checker:
             torn = retention.unpack_tomb(read_file(self._vfs, path, 1024) or b"") is None
             message = f"{path}: an unfinished deletion{' (torn)' if torn else ''}; repair ends it."
             yield problem("warning", "RECOVERY_NEEDED", message, path)
+        for first, end in listing.merged:
+            path = f"{directory}/{range_tomb_file(first, end)}"
+            message = f"{path}: an unfinished merge; the next writer or repair ends it."
+            yield problem("warning", "RECOVERY_NEEDED", message, path)
         expected = listing.bases[0] if listing.bases else 0
         for base in listing.bases:
             path = log_path(directory, base)
-            if base != expected:
+            if base < expected:
+                message = f"{path} is in the segment before it too: an unfinished merge."
+                yield problem("warning", "RECOVERY_NEEDED", message, path)
+            elif base > expected:
                 message = f"offsets {expected} to {base - 1} are missing before {path}."
                 yield problem("error", "LOG_DAMAGED", message, path)
             end, problems = self._check_segment(
                 topic, partition, base, visible, closed=not listing.is_last(base)
             )
             yield from problems
-            expected = end
+            expected = max(end, expected)
         if visible is not None and expected < visible:
             message = f"the log ends at {expected}, but {visible} records were published."
             yield problem("error", "LOG_DAMAGED", message, directory)
@@ -146,14 +153,15 @@ class Checker:
                     f"{path} ends in bytes of an append that never finished, from byte "
                     f"{error.position} on. Nothing is lost: the next writer or repair cuts them."
                 )
-                problem = _problem(error, severity="warning")
+                problem = problem_of(error, severity="warning")
                 problems.append(replace(problem, code="RECOVERY_NEEDED", message=message))
             else:
-                problems.append(_problem(error))
+                problems.append(problem_of(error))
         return end, problems
 
 
-def _problem(error: StorageError, severity: str = "error") -> Problem:
+def problem_of(error: StorageError, severity: str = "error") -> Problem:
+    """An error as a finding."""
     return Problem(
         "warning" if severity == "warning" else "error",
         error.code,

@@ -17,6 +17,7 @@ from .vfs import read_outside
 Compression = Literal["none", "lz4", "zstd"]
 FsyncPolicy = Literal["batch", "interval", "none"]
 WriteThrough = Literal["none", "dsync", "direct"]
+CleanupPolicy = Literal["delete", "compact", "delete,compact"]
 LayoutName = Literal["auto", "native", "cursus", "cursus-broker", "rustlog"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -24,15 +25,26 @@ MAX_FRAME_BYTES = 1 << 30
 """Upper bound of any frame: lengths are u32 and readers refuse more before allocating."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
+    "cleanup_policy": get_args(CleanupPolicy),
+    "cold_compression": get_args(Compression),
     "compression": get_args(Compression),
     "fsync": get_args(FsyncPolicy),
     "layout": get_args(LayoutName),
     "write_through": get_args(WriteThrough),
 }
-_TEXTS = ("log_dir", "node_name")
+_TEXTS = ("log_dir", "node_name", "retention_hold_groups")
 _PREFIX = "CURSUS_"
 _MAX_FILE_BYTES = 1 * MIB
-_OPTIONAL = ("retention_ms", "retention_bytes", "node_name")
+_OPTIONAL = (
+    "cold_compression",
+    "maintenance_interval_ms",
+    "merge_below_bytes",
+    "node_name",
+    "retention_bytes",
+    "retention_ms",
+    "scrub_interval_ms",
+)
+_FRACTIONS = ("min_cleanable_dirty_ratio",)
 _LIMITS: dict[str, tuple[int, int]] = {
     "segment_bytes": (4 * KIB, 1 << 40),
     "segment_ms": (1, 1 << 53),
@@ -47,6 +59,14 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "staging_ttl_ms": (60_000, 1 << 53),
     "retention_ms": (0, 1 << 53),
     "retention_bytes": (0, 1 << 60),
+    "delete_retention_ms": (0, 1 << 53),
+    "compaction_memory_bytes": (64 * KIB, 1 << 40),
+    "cold_after_ms": (0, 1 << 53),
+    "cold_compression_level": (1, 22),
+    "merge_below_bytes": (1, 1 << 40),
+    "maintenance_interval_ms": (10, 1 << 53),
+    "scrub_interval_ms": (10, 1 << 53),
+    "scrub_bytes_per_second": (1, 1 << 60),
     "index_cache_segments": (1, 1 << 20),
     "map_cache_segments": (1, 1 << 16),
     "disk_flush_batch_size": (1, 1 << 20),
@@ -77,6 +97,20 @@ class StoreConfig:
         staging_ttl_ms: Private files of write jobs that never committed are removed after this.
         retention_ms: ``retain`` removes segments whose newest record is older; none: keep.
         retention_bytes: ``retain`` removes the oldest segments above this size; none: keep.
+        retention_hold_groups: Consumer groups, separated by commas, whose unread records no
+            retention removes.
+        cleanup_policy: ``delete`` lets retention remove old segments, ``compact`` lets compaction
+            remove records whose key has a later one; or both.
+        delete_retention_ms: Compaction keeps the null value of a deleted key at least so long.
+        min_cleanable_dirty_ratio: Part of the closed segments that must be new for a compaction.
+        compaction_memory_bytes: Memory for the keys of one pass of compaction.
+        cold_compression: Background maintenance puts old segments under this codec; none: never.
+        cold_compression_level: zstd level for them.
+        cold_after_ms: Age of a segment's newest record that makes it old.
+        merge_below_bytes: Background maintenance merges neighbouring segments smaller than this.
+        maintenance_interval_ms: How often a ``DiskManager`` looks after its logs; none: never.
+        scrub_interval_ms: How often it verifies every checksum; none: never.
+        scrub_bytes_per_second: How fast it does so.
         index_cache_segments: Parsed indexes kept in memory.
         map_cache_segments: Memory maps of closed segments kept open.
         allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not hold.
@@ -107,6 +141,18 @@ class StoreConfig:
     staging_ttl_ms: int = 24 * 3600 * 1000
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    retention_hold_groups: str = ""
+    cleanup_policy: CleanupPolicy = "delete"
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_cleanable_dirty_ratio: float = 0.5
+    compaction_memory_bytes: int = 64 * MIB
+    cold_compression: Compression | None = None
+    cold_compression_level: int = 9
+    cold_after_ms: int = 7 * 24 * 3600 * 1000
+    merge_below_bytes: int | None = None
+    maintenance_interval_ms: int | None = None
+    scrub_interval_ms: int | None = None
+    scrub_bytes_per_second: int = 32 * MIB
     index_cache_segments: int = 1024
     map_cache_segments: int = 256
     allow_unsafe_fs: bool = False
@@ -229,6 +275,9 @@ def _check_value(name: str, value: object) -> None:
         low, high = _LIMITS[name]
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ConfigError(f"Setting {name!r} must be an integer {low}..{high}, got {value!r}.")
+    elif name in _FRACTIONS:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+            raise ConfigError(f"Setting {name!r} must be a number 0..1, got {value!r}.")
     elif name == "allow_unsafe_fs":
         if not isinstance(value, bool):
             raise ConfigError(f"Setting {name!r} must be true or false, got {value!r}.")

@@ -118,6 +118,9 @@ class _Conversion:
         parts = [part for topic in topics for part in self._parts(topic)]
         for topic in topics:
             self._make_topic(topic)
+        for part in parts if self._native else ():
+            # A killed try may have left records that nobody has announced yet.
+            self._target.append(part.topic, part.partition, [])
         starts = [self._resume(part) for part in parts]
         report = Report(parts, progress)
         if not self._native:

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from .columns import Columns
 from .committer import CommitResult, Committer
-from .config import StoreConfig
+from .config import Compression, StoreConfig
 from .reader import PartitionReader
 from .records import ActiveFile, OffsetRange, Problem, RecoveryReport
 from .staging import StageCheck, StagedPart
 from .topicfile import TopicFile
+from .upkeep import Pace, UpkeepReport
 
 
 class Log(Protocol):
@@ -45,6 +46,46 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of the files."""
+
+
+class PartitionUpkeep(Protocol):
+    """The care of one partition; ``hold`` is an offset that no removal may pass.
+
+    ``dry_run`` takes no lock, changes nothing and needs no right to write.
+    """
+
+    config: StoreConfig
+
+    def expired(self, hold: int | None) -> list[int]:
+        """Bases of the segments that ``retain`` would drop now. Changes nothing."""
+
+    def retain(self, hold: int | None) -> list[int]:
+        """Drop what the topic's limits no longer cover; return the bases."""
+
+    def delete_records(
+        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
+    ) -> UpkeepReport:
+        """Delete the records below an offset."""
+
+    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
+        """Remove records whose key has a later one, if enough is new; else say why not."""
+
+    def scrub(self, pace: Pace) -> UpkeepReport:
+        """Verify every closed segment."""
+
+    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
+        """Merge neighbouring closed segments that are small."""
+
+    def recompress(
+        self,
+        pace: Pace,
+        *,
+        compression: Compression,
+        level: int,
+        before_us: int | None,
+        dry_run: bool,
+    ) -> UpkeepReport:
+        """Put closed segments whose records are all older than a moment under another codec."""
 
 
 class Engine(Protocol):
@@ -102,11 +143,8 @@ class Engine(Protocol):
 
     def roll(self, topic: str, partition: int) -> bool: ...
 
-    def expired(self, topic: str) -> dict[int, list[int]]:
-        """What ``retain`` would drop now. Takes no lock and changes nothing."""
-
-    def retain(self, topic: str) -> dict[int, list[int]]:
-        """Drop what the topic's limits no longer cover; base offsets by partition."""
+    def upkeep(self, topic: str, partition: int) -> PartitionUpkeep:
+        """The care of a partition that exists."""
 
     def repair(self) -> list[RecoveryReport]:
         """Recover every partition and rewrite what can be worked out from the logs."""

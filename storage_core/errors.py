@@ -235,3 +235,9 @@ class StoreClosedError(StorageError):
     """The store or handler was closed."""
 
     code = "STORE_CLOSED"
+
+
+class StoppedError(StorageError):
+    """Somebody asked an operation to stop. What was done until then is reported instead."""
+
+    code = "STOPPED"

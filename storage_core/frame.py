@@ -97,8 +97,9 @@ def encode_frame(
     compression: str,
     level: int,
     deltas: Int64s | None = None,
+    span: int | None = None,
 ) -> EncodedFrame:
-    """Encode all of ``columns`` (at least one record) as one frame.
+    """Encode all of ``columns`` as one frame. It may hold no record, only cover a hole.
 
     Args:
         columns: The records.
@@ -107,6 +108,7 @@ def encode_frame(
         compression: Codec of the body.
         level: Of zstd.
         deltas: Offsets counted from the frame's beginning, where there are holes between them.
+        span: Offsets that the frame covers, where a hole follows its last record.
     """
     low, high = _timestamp_bounds(columns)
     bits, arrays = _present(columns, constant=low == high)
@@ -133,7 +135,7 @@ def encode_frame(
         max_timestamp=high,
         body_length=body_length,
         raw_length=raw_length,
-        span=columns.count if deltas is None else int(deltas[-1]) + 1,
+        span=span or (columns.count if deltas is None else int(deltas[-1]) + 1),
     )
     checksum = 0
     for piece in (*pieces, padding):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .naming import BROKEN, LOG, parse_segment_files, segment_file
+from .naming import BROKEN, LOG, REWRITE, parse_range_tomb, parse_segment_files, segment_file
 from .vfs import FileStat, Vfs
 
 # A directory's time moves in steps of some milliseconds: a listing made within one step of the last
@@ -20,8 +20,10 @@ class Listing:
     """Segments of a partition; ``bases`` leaves out those under a tomb.
 
     A tomb covers its own segment and all before it: retention removes from the start, and a power
-    cut may keep the name of a later tomb and lose that of an earlier one. ``names`` gives the log's
-    file name of each base where the base alone does not.
+    cut may keep the name of a later tomb and lose that of an earlier one. A range tomb covers the
+    segments of its range, whose records stand in the segment before them since a merge; ``merged``
+    are its bounds, ``covered`` the bases of what is left of those segments. ``names`` gives the
+    log's file name of each base where the base alone does not.
     """
 
     directory: str
@@ -31,6 +33,8 @@ class Listing:
     time_indexes: frozenset[int] = frozenset()
     strangers: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
+    merged: tuple[tuple[int, int], ...] = ()
+    covered: tuple[int, ...] = ()
 
     def path(self, base: int) -> str:
         """Path of a segment's log."""
@@ -59,13 +63,31 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         return Listing(directory)
     logs, indexes, time_indexes, tombs, strangers = parse_segment_files(names)
     last = max(tombs, default=-1)
+    merged = tuple(sorted(filter(None, map(parse_range_tomb, strangers))))
+    covered = (
+        [
+            base
+            for base in {*logs, *indexes, *time_indexes}
+            if any(first <= base < end for first, end in merged)
+        ]
+        if merged
+        else []
+    )
     return Listing(
         directory,
-        bases=tuple(sorted(base for base in logs if base > last)),
+        bases=tuple(sorted({base for base in logs if base > last}.difference(covered))),
         tombs=tuple(sorted({*tombs, *(base for base in logs if base <= last)})),
         indexes=frozenset(indexes),
         time_indexes=frozenset(time_indexes),
-        strangers=tuple(sorted(name for name in strangers if not name.endswith((BROKEN, ".tmp")))),
+        strangers=tuple(
+            sorted(
+                name
+                for name in strangers
+                if not name.endswith((BROKEN, REWRITE, ".tmp")) and not parse_range_tomb(name)
+            )
+        ),
+        merged=merged,
+        covered=tuple(sorted(covered)),
     )
 
 

@@ -136,10 +136,10 @@ class PartitionLog:
             with self.exclusive():
                 self.publish()
 
-    def roll(self) -> bool:
+    def roll(self, *, begin: bool = False) -> bool:
         """Close the active segment; the next append opens a new one. False if it was empty."""
         with self.exclusive():
-            rolled = self._tail.roll()
+            rolled = self._tail.roll(begin=begin)
             self.publish()
             return rolled
 

@@ -13,8 +13,8 @@ from .layouts.base import Layout
 from .listing import list_segments, log_path
 from .log import PartitionLog
 from .records import RecoveryReport
-from .recovery import rebuild_indexes
 from .retention import drop_segments, segments_to_drop
+from .segment import rebuild_indexes
 from .segment_reader import ReadCaches, SegmentReader
 from .topicfile import TopicFile
 from .vfs import Vfs
@@ -58,10 +58,16 @@ def recover_topic(
 
 
 def expired_segments(
-    vfs: Vfs, layout: Layout, config: StoreConfig, topic: str, partition: int, caches: ReadCaches
+    vfs: Vfs,
+    layout: Layout,
+    config: StoreConfig,
+    topic: str,
+    partition: int,
+    caches: ReadCaches,
+    hold: int | None,
 ) -> tuple[int, ...]:
     """Bases of the oldest segments that the topic's limits no longer cover. Changes nothing."""
-    if config.retention_ms is None and config.retention_bytes is None:
+    if not has_limits(config):
         return ()
     directory = layout.log_directory(topic, partition)
     bases = list_segments(vfs, directory).bases
@@ -79,8 +85,16 @@ def expired_segments(
         now_us=vfs.now_us(),
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
+        ends=bases[1:],
+        hold=hold,
     )
     return bases[:count]
+
+
+def has_limits(config: StoreConfig) -> bool:
+    """Whether retention has anything to go by; what is only compacted is kept for ever."""
+    limits = (config.retention_ms, config.retention_bytes)
+    return config.cleanup_policy != "compact" and limits != (None, None)
 
 
 def remembered_ends(
@@ -106,14 +120,20 @@ def remembered_ends(
 
 
 def retain_partition(
-    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+    vfs: Vfs,
+    layout: Layout,
+    log: PartitionLog,
+    topic: str,
+    partition: int,
+    caches: ReadCaches,
+    hold: int | None,
 ) -> list[int]:
     """Drop the segments that the topic's limits no longer cover; return their bases."""
     config = log.config
-    if config.retention_ms is None and config.retention_bytes is None:
+    if not has_limits(config):
         return []
     with log.exclusive():
-        dropped = expired_segments(vfs, layout, config, topic, partition, caches)
+        dropped = expired_segments(vfs, layout, config, topic, partition, caches, hold)
         if dropped:
             directory = layout.log_directory(topic, partition)
             new_start = list_segments(vfs, directory).following(dropped[-1])

@@ -11,6 +11,7 @@ from types import TracebackType
 from .config import StoreConfig
 from .errors import CollectedError, ConfigError, StorageError
 from .handler import DiskHandler
+from .maintainer import Maintainer
 from .naming import check_name
 from .store import Store
 
@@ -21,7 +22,8 @@ class DiskManager:
     """Handlers by topic and partition. Safe for several threads, not across a fork.
 
     Opens (or creates) the store in ``config.log_dir`` when the first handler is asked for. Closing
-    all handlers closes the store too; asking for a handler afterwards opens it again.
+    all handlers closes the store too; asking for a handler afterwards opens it again. While it is
+    open a thread looks after its logs, if the configuration asks for it.
     """
 
     def __init__(self, config: StoreConfig | None = None) -> None:
@@ -29,6 +31,7 @@ class DiskManager:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._handlers: dict[str, DiskHandler] = {}
+        self._maintainer: Maintainer | None = None
 
     @property
     def config(self) -> StoreConfig:
@@ -71,7 +74,10 @@ class DiskManager:
         with self._lock:
             handlers, self._handlers = self._handlers, {}
             store, self._store = self._store, None
+            maintainer, self._maintainer = self._maintainer, None
             atexit.unregister(self.close_all_handlers)
+        if maintainer is not None:
+            maintainer.stop()
         for name, handler in handlers.items():
             _log.info("closing the handler %s", name)
             _collect(handler.close, errors)
@@ -98,6 +104,9 @@ class DiskManager:
             )
             # A program that ends without closing keeps what it had queued.
             atexit.register(self.close_all_handlers)
+            if config.maintenance_interval_ms is not None or config.scrub_interval_ms is not None:
+                self._maintainer = Maintainer(self._store)
+                self._maintainer.start()
         return self._store
 
 

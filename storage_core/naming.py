@@ -14,6 +14,9 @@ LOG, IDX, TIMEIDX, TOMB, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SUFFIXES = frozenset((LOG, IDX, TIMEIDX, TOMB))
 _LAST_STEM = f"{MAX_OFFSET:020d}"
+_RANGE_TOMB = re.compile(r"(\d{20})-(\d{20})\.tomb")
+REWRITE = ".rewrite"
+"""A segment that is being written anew, until it takes the place of the old one."""
 
 
 def is_name(name: object) -> bool:
@@ -58,6 +61,19 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
     if suffix not in _SUFFIXES or not (stem.isascii() and stem.isdigit()) or stem > _LAST_STEM:
         return None
     return int(stem), suffix
+
+
+def range_tomb_file(first: int, end: int) -> str:
+    """Name of the tomb of all segments whose base is ``first`` or more and below ``end``."""
+    return f"{segment_file(first, '')}-{segment_file(end, TOMB)}"
+
+
+def parse_range_tomb(name: str) -> tuple[int, int] | None:
+    """First base and end of a range tomb's name, or None for any other."""
+    match = _RANGE_TOMB.fullmatch(name)
+    if match is None or max(match.groups()) > _LAST_STEM or match[1] >= match[2]:
+        return None
+    return int(match[1]), int(match[2])
 
 
 class SegmentFiles(NamedTuple):

@@ -25,14 +25,8 @@ from .flusher import Flusher
 from .identity import Identity
 from .layouts import NativeLayout
 from .log import PartitionLog
-from .maintenance import (
-    expired_segments,
-    hold_all,
-    recover_topic,
-    remembered_ends,
-    repair_indexes,
-    retain_partition,
-)
+from .maintenance import hold_all, recover_topic, remembered_ends, repair_indexes
+from .native_upkeep import NativeUpkeep
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, RecoveryReport
 from .segment_reader import NativeSegments, ReadCaches
@@ -138,22 +132,20 @@ class NativeEngine:
         self._write_checkpoint([log])
         return rolled
 
-    def expired(self, topic: str) -> dict[int, list[int]]:
+    def upkeep(self, topic: str, partition: int) -> NativeUpkeep:
         found = self._catalog.get(topic)
-        each = partial(expired_segments, self._vfs, self._layout, found.config(self._config), topic)
-        dropped = {part: list(each(part, self._caches)) for part in range(found.partitions)}
-        return {partition: bases for partition, bases in dropped.items() if bases}
-
-    def retain(self, topic: str) -> dict[int, list[int]]:
-        dropped: dict[int, list[int]] = {}
-        for partition, log in self._all_logs(topic).items():
-            retain = partial(
-                retain_partition, self._vfs, self._layout, log, topic, partition, self._caches
-            )
-            bases = self._with_recovery(log, retain)
-            if bases:
-                dropped[partition] = bases
-        return dropped
+        return NativeUpkeep(
+            self._vfs,
+            self._layout,
+            topic,
+            partition,
+            found.config(self._config),
+            self._caches,
+            str(found.uuid),
+            visible_end=lambda: self.visible_ends(topic)[partition],
+            log=partial(self.log, topic, partition),
+            guard=lambda log: partial(self._with_recovery, log),
+        )
 
     def repair(self) -> list[RecoveryReport]:
         owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}

@@ -37,6 +37,9 @@ class OpenSegment(Protocol):
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
 
+    def holds(self, offset: int) -> bool:
+        """Whether a closed segment ends behind ``offset``, whatever its name and the next say."""
+
     def close(self) -> None: ...
 
 
@@ -64,7 +67,8 @@ class PartitionReader:
         self._topic = topic
         self._partition = partition
         self._segments = segments
-        self._largest: dict[int, int] = {}
+        # By base and end: a merge gives a base more records. Fewer are no harm to an upper bound.
+        self._largest: dict[tuple[int, int | None], int] = {}
         self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
 
     def listing(self) -> Listing:
@@ -79,12 +83,15 @@ class PartitionReader:
 
     def segments(self, end: int) -> list[SegmentInfo]:
         """The segments that hold offsets below ``end``, from names and sizes only."""
-        listing = self.listing()
-        if not listing.bases:
-            return []
-        sizes = self._vfs.sizes(listing.directory, ".log")
-        bases, last = listing.bases, listing.bases[-1]
-        names = listing.names or [segment_file(base, LOG) for base in bases]
+        while True:
+            listing = self.listing()
+            if not listing.bases:
+                return []
+            sizes = self._vfs.sizes(listing.directory, ".log")
+            bases, last = listing.bases, listing.bases[-1]
+            names = listing.names or tuple([segment_file(base, LOG) for base in bases])
+            if sizes.keys() >= set(names) or self.listing() == listing:
+                break
         found = []
         for name, base, following in zip(names, bases, (*bases[1:], end), strict=True):
             size = sizes.get(name)
@@ -100,6 +107,8 @@ class PartitionReader:
     ) -> Iterator[pa.RecordBatch]:
         """Records ``start <= offset < end`` of one segment that was listed before.
 
+        If it has been replaced since, they are read from where they are now.
+
         Raises:
             DataLossError: the segment has been removed since.
         """
@@ -112,7 +121,8 @@ class PartitionReader:
                     if batch is not None:
                         yield batch
         except FileNotFoundError:
-            raise self._lost(start, self.listing()) from None
+            self._require_taken_in(segment, start)
+            yield from self.read(start, end, names)
 
     def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
         """Offsets and positions where a segment that was listed can be cut."""
@@ -120,7 +130,8 @@ class PartitionReader:
             with self._opened(segment.base, _listing_of(segment)) as opened:
                 return opened.index_entries()
         except FileNotFoundError:
-            raise self._lost(segment.base, self.listing()) from None
+            self._require_taken_in(segment, segment.base)
+            return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def read(
         self, start: int, end: int, names: tuple[str, ...], *, to_the_end: bool = False
@@ -166,7 +177,7 @@ class PartitionReader:
         newest = self._newest(listing)
         first = int(np.searchsorted(newest, timestamp))
         for base in listing.bases[first:]:
-            if self._largest.get(base, timestamp) < timestamp:
+            if self._largest.get((base, listing.following(base)), timestamp) < timestamp:
                 continue
             with self._opened(base, listing) as segment:
                 found = segment.first_at(timestamp, end)
@@ -184,10 +195,11 @@ class PartitionReader:
         return newest
 
     def _largest_timestamp(self, base: int, listing: Listing) -> int:
-        if base not in self._largest:
+        key = (base, listing.following(base))
+        if key not in self._largest:
             with typed_read_errors(self._topic, self._partition, listing.path(base)):
-                self._largest[base] = self._segments.largest_timestamp(base, listing)
-        return self._largest[base]
+                self._largest[key] = self._segments.largest_timestamp(base, listing)
+        return self._largest[key]
 
     def _segment_of(self, offset: int, end: int, listing: Listing) -> tuple[int, int]:
         """Base of the segment that holds ``offset``, and where it or the read ends."""
@@ -211,6 +223,16 @@ class PartitionReader:
         now = self.listing()
         if now == listing or now.holding(offset) < 0:
             raise self._lost(offset, now)
+
+    def _require_taken_in(self, segment: SegmentInfo, offset: int) -> None:
+        """A file is gone: fine if a merge put its records into the segment before, else lost."""
+        listing = self.listing()
+        at = listing.holding(offset)
+        if at < 0 or listing.bases[at] == segment.base or listing.is_last(listing.bases[at]):
+            raise self._lost(offset, listing)
+        with self._opened(listing.bases[at], listing) as holder:
+            if not holder.holds(offset):
+                raise self._lost(offset, listing)
 
     def _lost(self, offset: int, listing: Listing) -> DataLossError:
         start = listing.bases[0] if listing.bases else 0

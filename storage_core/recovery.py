@@ -9,27 +9,29 @@ The steps, each safe to repeat:
 3. Follow the last segment to its first unsound byte. Bytes past the *durable point* were never
    acknowledged: they are saved beside the log as ``.broken`` and cut. Below it they are damage:
    an error, and nothing is touched.
-4. Check that the closed segments join up, and restore missing indexes.
+4. Check that the closed segments join up, finish a merge that was interrupted, and restore missing
+   indexes.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import count
 
+from .chain import covered_runs
 from .checkpoint import Checkpoint
 from .config import StoreConfig
 from .durable import read_file, replace_file, write_all
-from .errors import BrokenFrameError, DamagedLogError, SegmentStateError
+from .errors import BrokenFrameError, DamagedLogError
 from .index import parse_sealed
 from .layouts.base import Layout
 from .listing import Listing, list_segments, log_path
 from .naming import BROKEN, IDX, TIMEIDX, segment_file
 from .records import Extent, RecoveryReport
-from .retention import finish_deletions
-from .segment import build_indexes, write_indexes
-from .source import MappedSource, WindowSource
+from .retention import drop_merged, finish_deletions
+from .segment import rebuild_indexes
+from .source import WindowSource
 from .vfs import Vfs
 
 _COPY_BYTES = 8 << 20
@@ -77,8 +79,11 @@ class Recovery:
         listing = list_segments(self.vfs, self.directory)
         if not listing.bases:
             return self._recover_empty(removed)
+        covered = self._finish_replacement(listing)
+        if covered:
+            removed += covered
+            listing = list_segments(self.vfs, self.directory)
         base = listing.bases[-1]
-        self._check_chain(listing)
         if self.sync_failed:
             self._copy_to_new_file(base)
         sealed = self._is_sealed(base) or not self._is_writable(base)
@@ -110,22 +115,16 @@ class Recovery:
                 with suppress(FileNotFoundError):
                     self.vfs.unlink(f"{self.directory}/{name}")
 
-    def _check_chain(self, listing: Listing) -> None:
-        """Every closed segment must end where the next begins: a missing one is damage."""
-        for base, next_base in pairwise(listing.bases):
-            path = log_path(self.directory, base)
-            try:
-                end = self.layout.last_end(MappedSource(self.vfs, path), base=base)
-            except BrokenFrameError as error:
-                raise self._damage(f"{error}; restore the file from a copy", path, error) from error
-            except SegmentStateError as error:
-                raise self._damage("it is empty; restore the file from a copy", path) from error
-            if end != next_base:
-                raise self._damage(
-                    f"it ends at offset {end}, but the next segment starts at {next_base}. "
-                    "Restore the missing segments from a copy",
-                    path,
-                )
+    def _finish_replacement(self, listing: Listing) -> int:
+        """Check that the segments join up; remove those that another one has taken in."""
+        try:
+            runs = covered_runs(self.vfs, self.layout, listing)
+        except BrokenFrameError as error:
+            place = None if error.position is None else error
+            raise self._damage(str(error), str(error.path), place) from error
+        for bases, end in runs:
+            drop_merged(self.vfs, self.directory, bases, end)
+        return sum(len(bases) for bases, _ in runs)
 
     def _recover_tail(self, base: int) -> tuple[int, int, int, str | None]:
         """Size and end offset of the sound part, bytes cut behind it, and where they were saved."""
@@ -289,12 +288,3 @@ class Recovery:
             position=None if error is None else error.position,
             offset=None if error is None else error.offset,
         )
-
-
-def rebuild_indexes(
-    vfs: Vfs, layout: Layout, directory: str, base: int, config: StoreConfig
-) -> None:
-    """Write both indexes of a closed segment anew, from its headers."""
-    source = MappedSource(vfs, log_path(directory, base))
-    builder = build_indexes(layout, source, base, config.index_interval_bytes)
-    write_indexes(vfs, directory, base, builder, source.size)

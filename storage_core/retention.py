@@ -5,6 +5,10 @@ indexes, remove the log, sync the directory, remove the tomb. A segment under a 
 every reader at once; whoever finds a tomb after a crash does the rest. Without the sync in the
 middle a power cut could undo the removal of the log but not that of the tomb, and the start would
 go back.
+
+Segments that a merge has put into the one before them go the same way, with one *range tomb* for
+all of them: ``<first base>-<end>.tomb``. It is written when the merged segment is durable in its
+place, so whoever sees the tomb finds every record there.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import crc32c
 
 from .durable import create_file
 from .listing import Listing
-from .naming import IDX, LOG, TIMEIDX, TOMB, segment_file
+from .naming import IDX, LOG, TIMEIDX, TOMB, range_tomb_file, segment_file
 from .vfs import Vfs
 
 _TOMB = struct.Struct(">4sB3xQ")
@@ -45,6 +49,8 @@ def segments_to_drop(
     now_us: int,
     retention_ms: int | None,
     retention_bytes: int | None,
+    ends: Sequence[int] = (),
+    hold: int | None = None,
 ) -> int:
     """How many of the oldest segments may go.
 
@@ -54,10 +60,14 @@ def segments_to_drop(
         now_us: The clock. A clock that went back only makes records look younger.
         retention_ms: Age limit, or None.
         retention_bytes: Size limit of the whole partition, or None.
+        ends: Where each segment ends; needed with ``hold``.
+        hold: Offset that somebody still has to read: no segment goes that ends behind it.
     """
     total = sum(sizes)
     count = 0
     for position, size in enumerate(sizes[:-1]):
+        if hold is not None and ends[position] > hold:
+            break
         too_much = retention_bytes is not None and total - size >= retention_bytes
         too_old = (
             not too_much
@@ -81,20 +91,46 @@ def drop_segments(vfs: Vfs, directory: str, bases: Sequence[int], new_start: int
     bury(vfs, directory, bases)
 
 
+def drop_merged(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> None:
+    """Remove neighbouring segments whose records stand, durably, in the segment before them.
+
+    Args:
+        vfs: The store's files.
+        directory: Of the partition's segments, whose lock the caller holds.
+        bases: The segments.
+        end: Where the last of them ends.
+    """
+    tomb = f"{directory}/{range_tomb_file(bases[0], end)}"
+    with suppress(FileExistsError):
+        create_file(vfs, tomb, pack_tomb(end))
+    vfs.fsync_dir(directory)
+    _remove_files(vfs, directory, bases, [tomb])
+
+
 def bury(vfs: Vfs, directory: str, bases: Sequence[int]) -> None:
     """Finish the deletion of segments whose tombs are durable."""
+    tombs = [f"{directory}/{segment_file(base, TOMB)}" for base in bases]
+    _remove_files(vfs, directory, bases, tombs)
+
+
+def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], tombs: Sequence[str]) -> None:
+    # Lowest first: a reader whose look at the directory misses a later segment finds the earlier
+    # one gone as well, and looks again.
     for base in bases:
         for suffix in (IDX, TIMEIDX, LOG):
             with suppress(FileNotFoundError):
                 vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
     vfs.fsync_dir(directory)
-    for base in bases:
+    for tomb in tombs:
         with suppress(FileNotFoundError):
-            vfs.unlink(f"{directory}/{segment_file(base, TOMB)}")
+            vfs.unlink(tomb)
 
 
 def finish_deletions(vfs: Vfs, directory: str, listing: Listing) -> int:
     """Complete what a crash interrupted. The caller synced the directory: the tombs are durable."""
     if listing.tombs:
         bury(vfs, directory, listing.tombs)
-    return len(listing.tombs)
+    if listing.merged:
+        tombs = [f"{directory}/{range_tomb_file(*bounds)}" for bounds in listing.merged]
+        _remove_files(vfs, directory, listing.covered, tombs)
+    return len(listing.tombs) + len(listing.covered)

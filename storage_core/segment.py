@@ -12,7 +12,7 @@ from .layouts.base import Chunk, Layout
 from .listing import log_path
 from .naming import IDX, TIMEIDX, segment_file
 from .records import Extent
-from .source import Source, WindowSource
+from .source import MappedSource, Source, WindowSource
 from .vfs import OpenMode, Vfs
 
 SegmentState = Literal["active", "sealed", "closed"]
@@ -232,3 +232,12 @@ def write_indexes(
     entries = encode_entries(time_index.timestamps, time_index.offsets)
     path = f"{directory}/{segment_file(base, TIMEIDX)}"
     replace_file(vfs, path, seal("time", entries, log_size), sync=False)
+
+
+def rebuild_indexes(
+    vfs: Vfs, layout: Layout, directory: str, base: int, config: StoreConfig
+) -> None:
+    """Write both indexes of a closed segment anew, from its headers."""
+    source = MappedSource(vfs, log_path(directory, base))
+    builder = build_indexes(layout, source, base, config.index_interval_bytes)
+    write_indexes(vfs, directory, base, builder, source.size)

@@ -28,12 +28,13 @@ from .naming import IDX, TIMEIDX, segment_file
 from .records import Extent, OffsetPosition
 from .segment import build_indexes
 from .source import MappedSource, Source, WindowSource
-from .vfs import Vfs
+from .vfs import FileStat, Vfs
 
 _MAX_INDEX_BYTES = 1 << 30
 Index = TypeVar("Index", SparseIndex, TimeIndex)
-# A path and the identity of the file it led to: a file that took the name is another key.
-_FileKey = tuple[str, tuple[int, int]]
+# A path and the file it led to: a file that took the name is another key. Not by its number alone,
+# which the system may give to another file once this one is gone.
+_FileKey = tuple[str, FileStat]
 
 
 class ReadCaches:
@@ -124,7 +125,7 @@ class SegmentReader:
             stat = vfs.stat(self.path)
             if stat is None:
                 raise FileNotFoundError(self.path)
-            self._key = (self.path, stat.identity)
+            self._key = (self.path, stat)
             self._source = caches.maps.get(self._key, lambda: MappedSource(vfs, self.path))
         else:
             fd = vfs.open(self.path, "read")
@@ -154,11 +155,15 @@ class SegmentReader:
     def locate(self, offset: int) -> OffsetPosition:
         """Where to start in order to find ``offset``: at most one index interval before it."""
         if self._key is not None:
-            return self.offset_index().floor(offset, self.base)
-        data = self._index_file(IDX)
-        if is_sealed("offset", data):
-            data = data[:-FOOTER_BYTES]
-        found = parse_open(data, self.size).floor(offset, self.base)
+            found = self.offset_index().floor(offset, self.base)
+        else:
+            data = self._index_file(IDX)
+            if is_sealed("offset", data):
+                data = data[:-FOOTER_BYTES]
+            found = parse_open(data, self.size).floor(offset, self.base)
+        # Also of a closed segment: while it is replaced, its index may be that of the other one.
+        if found.position == 0:
+            return found
         try:
             next(self._walk(found), None)
         except BrokenFrameError:
@@ -199,6 +204,9 @@ class SegmentReader:
     def end_offset(self) -> int:
         """Where a closed segment ends, from its last frame."""
         return self._layout.last_end(self._source, base=self.base)
+
+    def holds(self, offset: int) -> bool:
+        return offset < self.end_offset()
 
     def verify(self) -> Iterator[Extent]:
         """Walk the whole segment, checking every byte."""
@@ -256,7 +264,8 @@ class SegmentReader:
             end=extent.end_offset,
         )
         schema = schema_for(("offset", "timestamp"))
-        batch = to_batch(next(frames), schema, extent.offset, extent.end_offset)
+        frame = next(frames, None)
+        batch = frame and to_batch(frame, schema, extent.offset, extent.end_offset)
         if batch is None:
             return extent.end_offset
         stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -16,14 +16,14 @@ from .engine import Log
 from .errors import StoreClosedError, TopicExistsError
 from .faults import typed_metadata_errors, typed_write_errors
 from .foreign import IsolationLevel
-from .read_store import ReadStore
+from .lifecycle import LifecycleStore
 from .records import OffsetRange, RecoveryReport
 from .staging import Stage, StagedPart
 from .topicfile import TopicFile
 from .vfs import Vfs
 
 
-class Store(ReadStore):
+class Store(LifecycleStore):
     """A directory of topics. Safe for several threads; several processes may open it at once.
 
     Reading takes no locks and never changes a file. The first append to a partition recovers it if
@@ -219,22 +219,6 @@ class Store(ReadStore):
         self._require_writable()
         self._require_partition(topic, partition)
         return self._engine.roll(topic, partition)
-
-    def retain(
-        self, topic: str | None = None, *, dry_run: bool = False
-    ) -> dict[tuple[str, int], list[int]]:
-        """Drop segments past the age or size limit of their topic; return their base offsets.
-
-        With ``dry_run`` nothing is locked or changed, and the store need not be writable.
-        """
-        if not dry_run:
-            self._require_writable()
-        drop = self._engine.expired if dry_run else self._engine.retain
-        return {
-            (name, partition): bases
-            for name in (self.topics() if topic is None else [topic])
-            for partition, bases in drop(name).items()
-        }
 
     def repair(self) -> list[RecoveryReport]:
         """Recover every partition now, and rewrite indexes, watermark and checkpoint.

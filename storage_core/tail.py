@@ -203,8 +203,17 @@ class Tail:
         elif self._active is not None:
             self._active.sync()
 
-    def roll(self) -> bool:
-        """Seal the active segment; False if it is empty or there is none."""
+    def roll(self, *, begin: bool = False) -> bool:
+        """Seal the active segment; False if it is empty or there is none.
+
+        With ``begin`` an empty one stands behind it afterwards, so that all others may go.
+        """
+        rolled = self._seal()
+        if begin:
+            self._writable_segment()
+        return rolled
+
+    def _seal(self) -> bool:
         if self._active is None or self._active.size == 0:
             return False
         sync = self._config.fsync != "none" or self.committing

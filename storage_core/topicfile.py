@@ -15,15 +15,23 @@ from .vfs import Vfs
 from .watermark import MAX_PARTITIONS
 
 TOPIC_SETTINGS = (
+    "cleanup_policy",
+    "cold_after_ms",
+    "cold_compression",
+    "cold_compression_level",
     "compression",
     "compression_level",
+    "delete_retention_ms",
     "frame_bytes",
     "frame_records",
     "fsync",
     "fsync_interval_ms",
     "index_interval_bytes",
     "max_record_bytes",
+    "merge_below_bytes",
+    "min_cleanable_dirty_ratio",
     "retention_bytes",
+    "retention_hold_groups",
     "retention_ms",
     "segment_bytes",
     "segment_ms",

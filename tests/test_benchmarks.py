@@ -48,6 +48,17 @@ def test_the_benchmark_of_the_layouts_runs(
     assert list((tmp_path / "work").iterdir()) == []
 
 
+def test_the_benchmark_of_the_life_of_a_log_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results"), "lifecycle"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("merge", "recompress to none", "under lz4", "under zstd", "compaction", "memory"):
+        assert what in shown
+    assert list((tmp_path / "work").iterdir()) == []
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

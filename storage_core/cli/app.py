@@ -12,6 +12,7 @@ from ..errors import StorageError
 from . import care_commands as care
 from . import screen
 from . import topic_commands as topic
+from . import upkeep_commands as upkeep
 from .append_command import append
 from .cat_command import cat
 from .completion_command import completion
@@ -19,6 +20,7 @@ from .convert_command import convert
 from .dump_command import dump
 from .group_command import groups
 from .report_command import report
+from .retain_command import retain
 from .tail_command import tail
 
 _INTERRUPTED = 130
@@ -81,7 +83,11 @@ for _command in (
     dump,
     care.check,
     care.repair,
-    care.retain,
+    retain,
+    upkeep.compact,
+    upkeep.merge,
+    upkeep.recompress,
+    upkeep.scrub,
     groups,
     convert,
     report,

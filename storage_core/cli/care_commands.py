@@ -1,4 +1,4 @@
-"""``check``, ``repair``, ``retain``: looking after a store."""
+"""``check``, ``repair``: looking after a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..records import Problem, RecoveryReport
 from ..store import Store
 from . import arguments, screen
 from .overview import recovery_due
-from .wording import number, plural, size
+from .wording import number
 
 _dry_run = click.option("--dry-run", "-n", is_flag=True, help="Only show what would be done.")
 
@@ -91,51 +91,6 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
         ctx.exit(screen.PROBLEMS)
 
 
-@click.command()
-@arguments.with_store
-@arguments.optional_topic
-@_dry_run
-@arguments.yes
-@arguments.as_json
-@click.pass_context
-def retain(
-    ctx: click.Context, store: Store, topic: str | None, dry_run: bool, yes: bool, as_json: bool
-) -> None:
-    """Drop the segments that retention_ms and retention_bytes of TOPIC, or of all topics, let go.
-
-    Shows first what would go, then asks.
-    """
-    planned = store.retain(topic, dry_run=True)
-    rows = _expired(store, planned)
-    if as_json:
-        screen.show_json(rows)
-    elif rows:
-        screen.table(
-            ["topic", ">partition", ">base", ">end", ">size"],
-            [
-                [
-                    row["topic"],
-                    str(row["partition"]),
-                    number(row["base"]),
-                    number(row["end"]),
-                    size(row["bytes"]),
-                ]
-                for row in rows
-            ],
-        )
-    if not rows:
-        screen.note("Nothing is past its limit (settings retention_ms and retention_bytes).")
-        return
-    total = size(sum(row["bytes"] for row in rows))
-    if dry_run:
-        screen.note(f"{plural(len(rows), 'segment')} would go, {total}.")
-        return
-    if not screen.confirmed(f"Drop {plural(len(rows), 'segment')}, {total}, for good?", yes):
-        ctx.exit(screen.PROBLEMS)
-    dropped = store.retain(topic)
-    screen.note(f"{plural(sum(map(len, dropped.values())), 'segment')} dropped")
-
-
 def _show_problems(
     found: Sequence[Problem], as_json: bool, due: Sequence[tuple[str, int]] | None = None
 ) -> None:
@@ -171,23 +126,3 @@ def _recovery_due(store: Store) -> list[tuple[str, int]]:
         for partition in range(store.topic(topic).partitions)
         if recovery_due(store, topic, partition)
     ]
-
-
-def _expired(store: Store, planned: dict[tuple[str, int], list[int]]) -> list[dict[str, Any]]:
-    rows = []
-    for (topic, partition), bases in planned.items():
-        segments = {found.base: found for found in store.segments(topic, partition)}
-        for base in bases:
-            found = segments.get(base)
-            if found is not None:
-                rows.append(
-                    {
-                        "topic": topic,
-                        "partition": partition,
-                        "base": base,
-                        "end": found.end,
-                        "bytes": found.size,
-                        "path": found.path,
-                    }
-                )
-    return rows

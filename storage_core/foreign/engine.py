@@ -24,8 +24,8 @@ from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
 from .names import STATE_DIRECTORY
-from .retention import expired_files, retain_files
 from .segments import RowCaches, RowSegments
+from .upkeep import ForeignUpkeep
 
 
 class ForeignEngine:
@@ -147,29 +147,19 @@ class ForeignEngine:
     def roll(self, topic: str, partition: int) -> bool:
         return self.committer.after_pending(self.log(topic, partition).roll)
 
-    def expired(self, topic: str) -> dict[int, list[int]]:
+    def upkeep(self, topic: str, partition: int) -> ForeignUpkeep:
         found = self._catalog.get(topic)
-        config = found.config(self._config)
-        dropped = {}
-        for partition in range(found.partitions):
-            listing = self._of(topic, partition).listing()
-            bases = expired_files(self._vfs, self._layout, listing, config)
-            if bases:
-                dropped[partition] = list(bases)
-        return dropped
-
-    def retain(self, topic: str) -> dict[int, list[int]]:
-        dropped = {}
-        for partition in range(self._catalog.get(topic).partitions):
-            log, segments = self.log(topic, partition), self._of(topic, partition)
-            bases = self.committer.after_pending(partial(self._retain, log, segments))
-            if bases:
-                dropped[partition] = bases
-        return dropped
-
-    def _retain(self, log: RowLog, segments: RowSegments) -> list[int]:
-        with log.exclusive():
-            return retain_files(self._vfs, self._layout, segments.listing(), log.config)
+        return ForeignUpkeep(
+            self._vfs,
+            self._layout,
+            topic,
+            partition,
+            found.config(self._config),
+            self._of(topic, partition),
+            str(found.uuid),
+            log=partial(self.log, topic, partition),
+            guard=self.committer.after_pending,
+        )
 
     def repair(self) -> list[RecoveryReport]:
         self.require_writable()

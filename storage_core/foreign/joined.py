@@ -18,7 +18,6 @@ from ..index import SparseIndex
 from ..source import MappedSource
 from ..vfs import Vfs
 
-
 # Joining copies, which costs more than what it saves when the files are large.
 _LARGE_BYTES = 256 << 10
 WHOLE_BYTES = 8 << 20

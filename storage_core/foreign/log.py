@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ..apply import frame_columns, read_part
+import pyarrow as pa
+
+from ..apply import read_part
 from ..columns import Columns
 from ..config import StoreConfig
 from ..durable import ensure_lock_file, locked
 from ..errors import WriteFailedError
 from ..faults import closed_for_writing, commit_pending, is_harmless, write_failure
+from ..frame_records import frame_columns
 from ..intents import PartitionIntent
 from ..records import ActiveFile, OffsetRange
 from ..vfs import Vfs
@@ -125,7 +128,7 @@ class RowLog:
         self._target = self._files.target()
         for part in intent.parts:
             for frame in read_part(self._vfs, part):
-                columns = frame_columns(frame.header, frame.buffers)
+                columns = frame_columns(frame.header, pa.py_buffer(frame.buffers[1]))
                 self.check(columns)
                 self._target = self._files.append(self._target, columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ..config import StoreConfig
@@ -13,20 +14,17 @@ from .layout import RowLayout
 
 
 def expired_files(
-    vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig
+    vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig, hold: int | None
 ) -> tuple[int, ...]:
     """Bases of the files that the limits no longer cover; ages go by the files' times.
 
     Raises:
         ConfigError: offsets are positions in the log, so dropping files would renumber all others.
     """
-    if config.retention_ms is None and config.retention_bytes is None:
+    limits = (config.retention_ms, config.retention_bytes)
+    if config.cleanup_policy == "compact" or limits == (None, None):
         return ()
-    if layout.ordinal:
-        raise ConfigError(
-            f"layout {layout.name} counts offsets from its first file, so no file can be dropped. "
-            "Convert the directory to a native store."
-        )
+    require_droppable(layout)
     stats = [vfs.stat(listing.path(base)) for base in listing.bases]
     count = segments_to_drop(
         [0 if stat is None else stat.size for stat in stats],
@@ -34,16 +32,25 @@ def expired_files(
         now_us=vfs.now_us(),
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
+        ends=listing.bases[1:],
+        hold=hold,
     )
     return listing.bases[:count]
 
 
-def retain_files(vfs: Vfs, layout: RowLayout, listing: Listing, config: StoreConfig) -> list[int]:
-    """Drop what the limits no longer cover. Returns the bases."""
-    dropped = expired_files(vfs, layout, listing, config)
-    for base in dropped:
+def require_droppable(layout: RowLayout) -> None:
+    """Raise ConfigError where dropping files would renumber the others."""
+    if layout.ordinal:
+        raise ConfigError(
+            f"layout {layout.name} counts offsets from its first file, so no file can be dropped. "
+            "Convert the directory to a native store."
+        )
+
+
+def drop_files(vfs: Vfs, listing: Listing, bases: Sequence[int]) -> None:
+    """Remove segments, oldest first. The caller holds the partition's lock."""
+    for base in bases:
         _remove(vfs, listing.path(base), listing.directory)
-    return list(dropped)
 
 
 def _modified_us(stat: object) -> int:

@@ -135,6 +135,10 @@ class RowSegment:
             "Use offsets, or convert the directory to a native store."
         )
 
+    def holds(self, offset: int) -> bool:  # noqa: ARG002
+        """No: files of a broker are never merged."""
+        return False
+
     def _locate(self, offset: int) -> OffsetPosition:
         """The last index entry before ``offset`` that leads to the record it names.
 

@@ -30,7 +30,7 @@ from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 _MAX_INDEX_BYTES = 1 << 30
 _LAST_BYTES = 256
 _JOINED_BYTES = 4 << 20
-_COMPACTED = b"cursus-compaction-v1\n"
+COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
 
 
@@ -111,6 +111,8 @@ class RowSegments:
             index = self._open_index(path, stat.size)
         else:
             source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+            if source.size != stat.size:  # compacted meanwhile
+                return self.open(base, listing)
             index = self._caches.indexes.get(key, lambda: self._closed_index(path, base, stat.size))
         return RowSegment(
             self._layout,
@@ -261,8 +263,8 @@ class RowSegments:
     def _has_holes(self, path: str, size: int) -> bool:
         if not self._layout.isolated:
             return False
-        marker = read_file(self._vfs, f"{path}.compacted-{size}", len(_COMPACTED) + 1)
-        return marker == _COMPACTED
+        marker = read_file(self._vfs, f"{path}.compacted-{size}", len(COMPACTED) + 1)
+        return marker == COMPACTED
 
     def _open_index(self, path: str, size: int) -> SparseIndex:
         known = self._end

@@ -186,12 +186,15 @@ class PosixVfs:
             return os.listdir(fd)
 
     def sizes(self, path: str, suffix: str) -> dict[str, int]:
+        found = {}
         with self._directory(path) as fd, os.scandir(fd) as entries:
-            return {
-                entry.name: entry.stat(follow_symlinks=False).st_size
-                for entry in entries
-                if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False)
-            }
+            for entry in entries:
+                try:
+                    if entry.name.endswith(suffix) and entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+                except FileNotFoundError:
+                    continue  # removed since it was listed
+        return found
 
     def mkdir(self, path: str) -> None:
         with self._parent(path) as (directory, name):

@@ -254,6 +254,23 @@ def test_a_killed_conversion_goes_on(tmp_path: Path, processes: Processes, targe
     assert read(Store.open(tmp_path / "b")) == (list(enumerate(expected)), None)
 
 
+def test_records_of_a_killed_try_that_nobody_announced_are_found(tmp_path: Path) -> None:
+    """The writer died between its frames and the watermark: recovery shows them, and we go on."""
+    make(tmp_path / "a", "rustlog").close()
+    target = Store.open(tmp_path / "b", create=True)
+    target.create_topic(TOPIC, 2)
+    watermark = tmp_path / "b" / "topics" / TOPIC / "watermark"
+    target.append(TOPIC, 0, VALUES[:5])
+    shown = watermark.read_bytes()
+    target.append(TOPIC, 0, VALUES[5:9])
+    target.close()
+    watermark.write_bytes(shown)
+    (tmp_path / "b" / "topics" / TOPIC / "0" / "lock").write_bytes(b"")
+    (first, _) = convert(tmp_path / "a", tmp_path / "b")
+    assert first.copied == len(VALUES) - 9
+    assert read(Store.open(tmp_path / "b")).values == VALUES
+
+
 def test_a_source_that_grew_is_continued(tmp_path: Path) -> None:
     store = make(tmp_path / "a", "rustlog")
     convert(store, tmp_path / "b")

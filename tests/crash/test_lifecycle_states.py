@@ -1,0 +1,200 @@
+"""Power cuts and kills at every call of the operations that look after a log.
+
+Merging, recompressing and deleting are explored like everything else: what was acknowledged stays
+at its offset. Compaction makes holes, so it has its own explorer: after every crash, and for every
+reader at every call, each key's last value is there, and nothing that was never written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from storage_core import Store
+from tests.crash.explorer import Explorer, choices
+from tests.crash.invariants import CONFIG, World, new_store
+from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
+from tests.stores import rows
+
+SEED = int(os.environ.get("CRASH_SEED", "20240918"))
+SAMPLES = int(os.environ.get("CRASH_SAMPLES", "2"))
+SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
+BIG = 1400
+
+
+def small_segments(world: World, count: int = 5) -> None:
+    for number in range(count):
+        world.append("t", 0, b"%d" % number, b"%d again" % number)
+        world.store.roll("t", 0)
+    world.append("t", 0, b"active")
+
+
+def merges(world: World) -> None:
+    small_segments(world)
+    assert world.store.merge("t")[0].segments_before == 5
+    world.append("t", 0, b"behind")
+
+
+def merges_beside_commits(world: World) -> None:
+    world.commit(world.stage("app", 1, {("t", 0): 3, ("t", 1): 1}, size=BIG))
+    small_segments(world, 3)
+    world.store.merge("t")
+    world.commit(world.stage("app", 2, {("t", 0): 1, ("t", 1): 1}))
+
+
+def recompresses(world: World) -> None:
+    for number in range(4):
+        world.append("t", 0, (b"%d" % number).ljust(BIG, b"."))
+        world.store.roll("t", 0)
+    world.append("t", 0, b"active")
+    assert world.store.recompress("t", compression="zstd")[0].segments_before == 4
+    world.append("t", 0, b"behind")
+
+
+def deletes(world: World) -> None:
+    """Whole segments, a cut one, and all there is."""
+    small_segments(world, 4)
+    for offset in (3, 6, 9):
+        world.store.delete_records("t", {0: offset})
+    world.append("t", 0, b"behind")
+
+
+SCENARIOS: dict[str, tuple[Callable[[World], None], dict[str, Any]]] = {
+    "merge": (merges, {}),
+    "merge and commits": (merges_beside_commits, SMALL),
+    "recompress": (recompresses, {"segment_bytes": 1 << 20}),
+    "delete_records": (deletes, {}),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_crash_state_of_an_operation_recovers(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, settings = SCENARIOS[name]
+    explorer = Explorer(Random(SEED), SAMPLES, likely=0.7)
+    explorer.run(name, new_store({"t": 2}, **settings), scenario)
+    found = explorer.report
+    with capsys.disabled():
+        print(
+            f"\n[crash states] {name}: seed {SEED}, {found.states} states, {found.nested} crashes "
+            f"in recovery, {len(found.violations)} violations"
+        )
+    assert found.violations == []
+    assert found.states > 100
+
+
+Records = dict[int, tuple[bytes | None, bytes | None]]
+
+
+def records_of(store: Store) -> Records:
+    found = rows(store.read("t", 0))
+    return {row["offset"]: (row["key"], row["value"]) for row in found}
+
+
+def check_compacted(seen: Records, written: Records, upto: int) -> None:
+    """Nothing is there that was not written; each key has its last value, or what is left of it."""
+    assert all(written[offset] == record for offset, record in seen.items())
+    last = {key: offset for offset, (key, _) in written.items() if offset < upto}
+    for offset, (key, value) in written.items():
+        stays = key is None or offset >= upto or (last[key] == offset and value is not None)
+        assert offset in seen or not stays, f"offset {offset} of {key!r} is gone"
+
+
+class CompactionExplorer:
+    """Cuts the power at every call while a keyed topic is compacted, and recovers."""
+
+    def __init__(self, rng: Random, samples: int) -> None:
+        self.rng, self.samples = rng, samples
+        self.states, self.violations = 0, list[str]()
+
+    def run(
+        self, vfs: MemoryVfs, written: Records, upto: int, work: Callable[[Store], None]
+    ) -> None:
+        calls = 0
+
+        def explore(kind: str, path: str) -> None:
+            nonlocal calls
+            calls += 1
+            vfs.hook = None
+            where = f"call {calls} ({kind} {path})"
+            with self._guarded(where):
+                check_compacted(records_of(Store(vfs, CONFIG)), written, upto)
+            for choose in choices(self.rng, self.samples):
+                cut = vfs.power_cut(choose, self.rng.randbytes(16))
+                with self._guarded(f"{where}, cut"):
+                    self._recover(cut, written, upto, work)
+            with self._guarded(f"{where}, killed"):
+                self._recover(vfs.kill(), written, upto, work)
+            vfs.hook = explore
+
+        vfs.hook = explore
+        work(Store(vfs, CONFIG))
+        explore("end", "")
+
+    def _recover(
+        self, vfs: MemoryVfs, written: Records, upto: int, work: Callable[[Store], None]
+    ) -> None:
+        self.states += 1
+        if self.rng.random() < 0.3:
+            vfs.crash_after = self.rng.randrange(1, 60)
+            try:
+                work(Store(vfs, CONFIG))
+            except CrashError:
+                vfs = vfs.power_cut(
+                    self.rng.choice([*choices(self.rng, 1)]), self.rng.randbytes(16)
+                )
+            vfs.crash_after = None
+        store = Store(vfs, CONFIG)
+        store.append("t", 0, [])
+        check_compacted(records_of(store), written, upto)
+        assert [found for found in store.check() if found.severity == "error"] == []
+        work(store)
+        left = records_of(store)
+        check_compacted(left, written, upto)
+        keyed = [key for offset, (key, _) in left.items() if key is not None and offset < upto]
+        assert len(keyed) == len(set(keyed)), "a key is there twice after all is done"
+
+    @contextmanager
+    def _guarded(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.violations.append(f"{where}: {type(error).__name__}: {error}")
+
+
+def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
+    store = Store(vfs, CONFIG)
+    written: Records = {}
+    for number in range(4):
+        keys = [b"a", None, b"b%d" % (number % 2), b"gone"]
+        values = [b"%d-%d" % (number, n) for n in range(3)] + [b"x" if number < 2 else None]
+        first = store.append("t", 0, values, keys=keys).start
+        written |= {first + n: (keys[n], values[n]) for n in range(4)}
+        store.roll("t", 0)
+    last = store.append("t", 0, [b"active"], keys=[b"a"]).start
+    written[last] = (b"a", b"active")
+
+    def work(store: Store) -> None:
+        store.compact("t", min_dirty_ratio=0)
+        store.compact("t", min_dirty_ratio=0)
+        store.merge("t")
+
+    explorer = CompactionExplorer(Random(SEED), SAMPLES)
+    explorer.run(vfs.power_cut(lambda ages: ages - 1, vfs.boot), written, last, work)
+    with capsys.disabled():
+        print(
+            f"\n[crash states] compaction: seed {SEED}, {explorer.states} states, "
+            f"{len(explorer.violations)} violations"
+        )
+    assert explorer.violations == []
+    assert explorer.states > 100

@@ -1,0 +1,83 @@
+"""``compact``, ``merge``, ``recompress``, ``scrub`` and ``retain --before``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage_core import Store
+from tests.brokers import BROKER
+from tests.lives import in_segments, numbered
+from tests.storage_core.cli.commands import done, run
+from tests.stores import TOPIC, offsets, overwrite, segment, tree
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("merge",), ("recompress", "--compression", "zstd"), ("compact", "--policy", "compact")],
+)
+def test_an_operation_shows_first_asks_and_then_does_it(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    in_segments(tmp_path, numbered(4, size=300)).close()
+    before = tree(tmp_path)
+    command, *options = words
+    (planned,) = done(command, tmp_path, *options, "--dry-run", "--json").json
+    assert (planned["action"], planned["segments_before"]) == (command, 4)
+    refused = run(command, tmp_path, TOPIC, *options, given="n\n")
+    assert refused.code == 1
+    assert "4 →" in refused.out
+    assert tree(tmp_path) == before
+    (did,) = done(command, tmp_path, TOPIC, *options, "--yes", "--json").json
+    assert (did["segments_before"], did["done"]) == (4, True)
+    assert offsets(Store.open(tmp_path)) == ([10, 11, 12] if command == "compact" else [*range(13)])
+    again = done(command, tmp_path, TOPIC, *options, "--json").json
+    assert again == []
+
+
+def test_the_limits_are_handed_on(tmp_path: Path) -> None:
+    in_segments(tmp_path, numbered(3), cleanup_policy="compact").close()
+    assert done("merge", tmp_path, "--below", "10", "-n", "--json").json == []
+    old = ("--compression", "lz4", "--level", "3", "--older-than-ms", "3600000")
+    assert done("recompress", tmp_path, *old, "-n", "--json").json == []
+    done("compact", tmp_path, TOPIC, "--yes")
+    (said,) = done("compact", tmp_path, TOPIC, "--min-dirty-ratio", "1", "-n", "--json").json
+    assert said["note"] == "nothing is new"
+    assert "nothing is new" in done("compact", tmp_path, TOPIC, "-n").out
+
+
+def test_a_topic_that_is_not_compacted_is_refused(tmp_path: Path) -> None:
+    in_segments(tmp_path, numbered(2)).close()
+    answer = run("compact", tmp_path, TOPIC, "--yes")
+    assert (answer.code, "[CONFIG_INVALID]" in answer.err) == (1, True)
+
+
+def test_a_broker_directory_is_compacted_if_told_to(tmp_path: Path) -> None:
+    BROKER.write(tmp_path, [[b"a"], [b"b"]])
+    done("compact", tmp_path, "orders", "--policy", "compact", "--yes")
+    assert run("merge", tmp_path, "--yes").err.startswith("cursus: [CONFIG_INVALID]")
+
+
+def test_scrub_reports_damage_with_exit_code_1(tmp_path: Path) -> None:
+    in_segments(tmp_path, numbered(2)).close()
+    (clean,) = done("scrub", tmp_path, TOPIC, "--json").json
+    assert (clean["problems"], clean["segments_before"]) == ([], 2)
+    assert done("scrub", tmp_path).out == ""
+    overwrite(segment(tmp_path, 3), lambda data: data.__setitem__(80, data[80] ^ 1))
+    found = run("scrub", tmp_path, "--rate", "100000000")
+    assert found.code == 1
+    assert "LOG_DAMAGED" in found.out
+
+
+def test_records_below_an_offset_are_deleted(tmp_path: Path) -> None:
+    in_segments(tmp_path, numbered(3), partitions=2).close()
+    assert run("retain", tmp_path, "--before", "4").code == 2
+    assert run("retain", tmp_path, TOPIC, "--partition", "0").code == 2
+    (planned,) = done("retain", tmp_path, TOPIC, "--before", "4", "-p", "0", "-n", "--json").json
+    assert (planned["segments_before"], planned["start_offset"]) == (2, 4)
+    assert run("retain", tmp_path, TOPIC, "--before", "4", given="n\n").code == 1
+    done("retain", tmp_path, TOPIC, "--before", "4", "--yes")
+    assert offsets(Store.open(tmp_path)) == [4, 5, 6, 7, 8, 9]
+    shown = done("retain", tmp_path, TOPIC, "--before", "99", "--yes", "--json").json
+    assert [report["start_offset"] for report in shown] == [10, 0]
