@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo test test-matrix check bench format clean
+.PHONY: help demo test test-matrix check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -36,6 +36,9 @@ check: .venv/.stamp ## Format, lint, types and architecture
 
 bench: .venv/.stamp ## Measure the speed against baselines in the same run
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks
+
+bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fetches and starts on loopback
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks kafka
 
 format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff check --fix --quiet .

@@ -30,13 +30,16 @@ Measure = Callable[[data.Sizes, Path], Iterator[Row]]
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def benchmarks() -> dict[str, Measure]:
-    """Every benchmark of this package by its module's name."""
+def benchmarks(*, on_request: bool = True) -> dict[str, Measure]:
+    """Every benchmark of this package by its module's name.
+
+    Those that fetch something from outside say ``ON_REQUEST`` and are only run by name.
+    """
     found = {}
     for module in pkgutil.iter_modules([str(Path(__file__).resolve().parent)]):
         if module.name != "__main__":
             imported = importlib.import_module(f"{__package__}.{module.name}")
-            if hasattr(imported, "measure"):
+            if hasattr(imported, "measure") and (on_request or not hasattr(imported, "ON_REQUEST")):
                 found[module.name] = imported.measure
     return found
 
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with data.workspace() as directory:
         around = environment(directory)
         _warn_of_surroundings(around)
-        for name in chosen.names or known:
+        for name in chosen.names or benchmarks(on_request=False):
             print(f"· {name}", file=sys.stderr)
             (directory / name).mkdir()
             for row in known[name](sizes, directory / name):

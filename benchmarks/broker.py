@@ -1,0 +1,123 @@
+"""A real Kafka broker on loopback, fetched by coordinates, for as long as a benchmark needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+BROKER = "org.apache.kafka:kafka_2.13:4.1.1"
+_CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
+# The connector of this very Spark may not be published yet; a neighbour's does the same work.
+_VERSIONS = (pyspark.__version__, "4.2.0", "4.1.1", "4.1.0-preview1", "4.0.0")
+_SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+_FETCH_S, _START_S, _STOP_S = 300, 60, 30
+_SETTINGS = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={directory}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+
+class UnavailableError(Exception):
+    """The broker or Spark's connector to it cannot be had here; the text says why."""
+
+
+def connector_jars(cache: Path) -> list[Path]:
+    """Spark's Kafka connector and what it needs, newest version first.
+
+    The two artifacts are asked for one by one: not every mirror has the same versions of both.
+    """
+    found = _first(cache, _CONNECTOR, exclude=_TOKENS)
+    tokens = [jar for jar in _first(cache, _TOKENS) if "token-provider" in jar.name]
+    wanted = ("kafka", "commons-pool2")
+    return [jar for jar in found if any(word in jar.name for word in wanted)] + tokens
+
+
+def _first(cache: Path, artifact: str, exclude: str = "") -> list[Path]:
+    for version in _VERSIONS:
+        try:
+            return fetch(cache, f"{artifact}:{version}", exclude)
+        except UnavailableError as error:
+            problem = error
+    raise problem
+
+
+def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
+    """The jars of an artifact and of what it needs, resolved by the Ivy that comes with Spark."""
+    home = cache / coordinates.replace(":", "_")
+    done = home / "complete"
+    if not done.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        (home / "nothing.py").write_text("")
+        print(f"· fetching {coordinates}", file=sys.stderr)
+        command = [str(_SPARK_JARS.parent / "bin" / "spark-submit"), "--packages", coordinates]
+        command += ["--exclude-packages", exclude] if exclude else []
+        command += ["--conf", f"spark.jars.ivy={home}", str(home / "nothing.py")]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_S)
+        except (subprocess.SubprocessError, OSError) as error:
+            raise UnavailableError(f"{coordinates} cannot be fetched") from error
+        done.touch()
+    return sorted((home / "jars").glob("*.jar"))
+
+
+@contextmanager
+def running(directory: Path, jars: Sequence[Path]) -> Iterator[str]:
+    """Start a broker with its data in ``directory``; yields its address, and ends it afterwards."""
+    port, controller = _free_port(), _free_port()
+    settings = directory / "server.properties"
+    text = _SETTINGS.format(port=port, controller=controller, directory=directory)
+    settings.write_text(text)
+    scala = sorted([*_SPARK_JARS.glob("scala-library-*"), *_SPARK_JARS.glob("slf4j-api-*")])
+    path = os.pathsep.join(map(str, [*jars, *scala]))
+    java = [str(Path(os.environ["JAVA_HOME"]) / "bin" / "java"), "-Xmx1g", "-cp", path]
+    name = "Y3Vyc3VzLWJlbmNobWFyaw"  # any 16 bytes in base64
+    format_data = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
+    subprocess.run(format_data, check=True, capture_output=True, timeout=_START_S)
+    with (directory / "broker.log").open("wb") as log:
+        broker = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
+    try:
+        _wait_for(port, broker)
+        yield f"127.0.0.1:{port}"
+    finally:
+        broker.terminate()
+        try:
+            broker.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            broker.kill()
+            broker.wait()
+
+
+def _wait_for(port: int, broker: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and broker.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise UnavailableError(f"the Kafka broker did not start within {_START_S} s")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
