@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from storage_core import Store
+from storage_core import Store, UpkeepProgress
 from tests.crash.explorer import Explorer, choices
 from tests.crash.invariants import CONFIG, World, new_store
 from tests.crash.recording import MemoryVfs
@@ -62,6 +62,24 @@ def deletes(world: World) -> None:
     small_segments(world, 4)
     for offset in (3, 6, 9):
         world.store.delete_records("t", {0: offset})
+        assert world.store.offsets("t", 0).start == offset
+    world.append("t", 0, b"behind")
+
+
+def merges_beside_a_deletion(world: World) -> None:
+    """Somebody deletes what is being merged, while the new file is written."""
+    small_segments(world, 4)
+    deleted = False
+
+    def delete(now: UpkeepProgress) -> None:
+        nonlocal deleted
+        if not deleted and now.done_bytes == now.total_bytes:
+            deleted = True
+            world.store.alter_topic("t", retention_bytes=0)
+            assert world.store.retain("t")
+
+    world.store.merge("t", progress=delete)
+    assert world.store.offsets("t", 0).start == 8
     world.append("t", 0, b"behind")
 
 
@@ -70,6 +88,7 @@ SCENARIOS: dict[str, tuple[Callable[[World], None], dict[str, Any]]] = {
     "merge and commits": (merges_beside_commits, SMALL),
     "recompress": (recompresses, {"segment_bytes": 1 << 20}),
     "delete_records": (deletes, {}),
+    "merge beside a deletion": (merges_beside_a_deletion, {}),
 }
 
 
@@ -110,8 +129,8 @@ def check_compacted(seen: Records, written: Records, upto: int) -> None:
 class CompactionExplorer:
     """Cuts the power at every call while a keyed topic is compacted, and recovers."""
 
-    def __init__(self, rng: Random, samples: int) -> None:
-        self.rng, self.samples = rng, samples
+    def __init__(self, rng: Random, samples: int, opened: Callable[[MemoryVfs], Store]) -> None:
+        self.rng, self.samples, self.opened = rng, samples, opened
         self.states, self.violations = 0, list[str]()
 
     def run(
@@ -125,8 +144,8 @@ class CompactionExplorer:
             vfs.hook = None
             where = f"call {calls} ({kind} {path})"
             with self._guarded(where):
-                check_compacted(records_of(Store(vfs, CONFIG)), written, upto)
-            for choose in choices(self.rng, self.samples):
+                check_compacted(records_of(self.opened(vfs)), written, upto)
+            for choose in choices(self.rng, self.samples) if self.rng.random() < 0.6 else ():
                 cut = vfs.power_cut(choose, self.rng.randbytes(16))
                 with self._guarded(f"{where}, cut"):
                     self._recover(cut, written, upto, work)
@@ -135,7 +154,7 @@ class CompactionExplorer:
             vfs.hook = explore
 
         vfs.hook = explore
-        work(Store(vfs, CONFIG))
+        work(self.opened(vfs))
         explore("end", "")
 
     def _recover(
@@ -145,13 +164,13 @@ class CompactionExplorer:
         if self.rng.random() < 0.3:
             vfs.crash_after = self.rng.randrange(1, 60)
             try:
-                work(Store(vfs, CONFIG))
+                work(self.opened(vfs))
             except CrashError:
                 vfs = vfs.power_cut(
                     self.rng.choice([*choices(self.rng, 1)]), self.rng.randbytes(16)
                 )
             vfs.crash_after = None
-        store = Store(vfs, CONFIG)
+        store = self.opened(vfs)
         store.append("t", 0, [])
         check_compacted(records_of(store), written, upto)
         assert [found for found in store.check() if found.severity == "error"] == []
@@ -169,32 +188,64 @@ class CompactionExplorer:
             self.violations.append(f"{where}: {type(error).__name__}: {error}")
 
 
-def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
-    capsys: pytest.CaptureFixture[str],
+def compacted_at_every_crash(
+    store: Store, gone: bytes | None, explorer: CompactionExplorer, work: Callable[[Store], None]
 ) -> None:
-    vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
-    store = Store(vfs, CONFIG)
+    """Fill a topic with few keys, the last value of one of them ``gone``, and explore ``work``."""
     written: Records = {}
     for number in range(4):
         keys = [b"a", None, b"b%d" % (number % 2), b"gone"]
-        values = [b"%d-%d" % (number, n) for n in range(3)] + [b"x" if number < 2 else None]
+        values = [b"%d-%d" % (number, n) for n in range(3)] + [b"x" if number < 2 else gone]
         first = store.append("t", 0, values, keys=keys).start
         written |= {first + n: (keys[n], values[n]) for n in range(4)}
         store.roll("t", 0)
     last = store.append("t", 0, [b"active"], keys=[b"a"]).start
     written[last] = (b"a", b"active")
+    vfs = store.vfs
+    assert isinstance(vfs, MemoryVfs)
+    explorer.run(vfs.power_cut(lambda ages: ages - 1, vfs.boot), written, last, work)
+
+
+def finished(explorer: CompactionExplorer, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(
+            f"\n[crash states] {name}: seed {SEED}, {explorer.states} states, "
+            f"{len(explorer.violations)} violations"
+        )
+    assert explorer.violations == []
+    assert explorer.states > 100
+
+
+def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def opened(vfs: MemoryVfs) -> Store:
+        return Store(vfs, CONFIG)
 
     def work(store: Store) -> None:
         store.compact("t", min_dirty_ratio=0)
         store.compact("t", min_dirty_ratio=0)
         store.merge("t")
 
-    explorer = CompactionExplorer(Random(SEED), SAMPLES)
-    explorer.run(vfs.power_cut(lambda ages: ages - 1, vfs.boot), written, last, work)
-    with capsys.disabled():
-        print(
-            f"\n[crash states] compaction: seed {SEED}, {explorer.states} states, "
-            f"{len(explorer.violations)} violations"
-        )
-    assert explorer.violations == []
-    assert explorer.states > 100
+    explorer = CompactionExplorer(Random(SEED), SAMPLES, opened)
+    vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
+    compacted_at_every_crash(opened(vfs), None, explorer, work)
+    finished(explorer, "compaction", capsys)
+
+
+def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = CONFIG.override({"cleanup_policy": "compact"})
+
+    def opened(vfs: MemoryVfs) -> Store:
+        return Store(vfs, config, "cursus-broker")
+
+    def work(store: Store) -> None:
+        store.compact("t", min_dirty_ratio=0)
+
+    store = opened(MemoryVfs())
+    store.create_topic("t")
+    explorer = CompactionExplorer(Random(SEED), SAMPLES, opened)
+    compacted_at_every_crash(store, b"y", explorer, work)
+    finished(explorer, "compaction of a broker's directory", capsys)
