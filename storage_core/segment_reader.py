@@ -162,7 +162,7 @@ class SegmentReader:
                 data = data[:-FOOTER_BYTES]
             found = parse_open(data, self.size).floor(offset, self.base)
         # Also of a closed segment: while it is replaced, its index may be that of the other one.
-        if found.position == 0:
+        if found == OffsetPosition(self.base, 0):
             return found
         try:
             next(self._walk(found), None)
