@@ -64,6 +64,7 @@ def session(directory: Path) -> Iterator[SparkSession]:
     spark = found or (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
@@ -154,7 +155,7 @@ def reading(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
     size = amount.records * RECORD_BYTES
     path = directory / "read"
     for topic in ("random", "compressible"):
-        _fill(path, topic, amount.records)
+        fill(path, topic, amount.records)
     ours = _cursus(spark, path, "random")
     tasks = ours.rdd.getNumPartitions()
     ceiling = spark.read.format("ceiling").option("rows", amount.records).option("tasks", tasks)
@@ -237,7 +238,7 @@ def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
         yield speed_row("write, no key", plain_time, found[side], size, None, name)
 
 
-def _fill(path: Path, topic: str, records: int) -> None:
+def fill(path: Path, topic: str, records: int) -> None:
     """Equal partitions of 8192-record frames, as a large write leaves them."""
     Store.open(path, create=True).close()
     share = records // _PARTITIONS

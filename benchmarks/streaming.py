@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import statistics
-import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cursus_spark import register
 from cursus_spark.datasource import CursusDataSource
 from storage_core import DiskManager, Store, StoreConfig
 
 from . import data
 from .data import RECORD_BYTES, Sizes, UnsyncedVfs
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row
+from .spark_batch import session
 from .trivial import TrivialSource
 
 _ROWS = 100
@@ -35,33 +32,11 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     """Every row of the streaming table. ``directory`` is empty, and may be left full."""
     yield from idle_polls(sizes, directory)
     with session(directory) as spark:
+        spark.dataSource.register(TrivialSource)
         floor, row = micro_batches(sizes, directory, spark)
         yield row
         yield from latency(sizes, directory, spark, floor)
         yield from throughput(sizes, directory, spark)
-
-
-@contextmanager
-def session(directory: Path) -> Iterator[SparkSession]:
-    """The session there is, or one for this benchmark."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    found = SparkSession.getActiveSession()
-    spark = found or (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "3g")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
-    spark.dataSource.register(TrivialSource)
-    try:
-        yield spark
-    finally:
-        if found is None:
-            spark.stop()
 
 
 def idle_polls(sizes: Sizes, directory: Path) -> Iterator[Row]:

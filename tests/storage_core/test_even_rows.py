@@ -29,7 +29,7 @@ FORMATS = pytest.mark.parametrize(
 def even(count: int, length: int, fmt: RowFormat) -> bytes:
     """So many records of one length, the first with offset 7."""
     payloads = pa.array([bytes([i % 251]) * length for i in range(count)], pa.binary())
-    return encode_rows(payloads, fmt, 7).to_pybytes()
+    return bytes(encode_rows(payloads, fmt, 7))
 
 
 @FORMATS
