@@ -35,10 +35,10 @@ check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m pytest -q $(ARCHITECTURE)
 
 bench: .venv/.stamp ## Measure the speed against baselines in the same run
-	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks && "$(VENV_PYTHON)" -m benchmarks.chart
 
 bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fetches and starts on loopback
-	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks kafka
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks kafka && "$(VENV_PYTHON)" -m benchmarks.chart
 
 format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff check --fix --quiet .

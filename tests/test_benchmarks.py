@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import data
+from benchmarks import chart, data
 from benchmarks.__main__ import benchmarks, main
+from benchmarks.growth import exponent
 from benchmarks.measure import Bar, Samples, interleaved, speed_row, table, time_row
 
 
@@ -97,3 +99,40 @@ def test_the_best_round_counts_and_the_median_says_how_noisy_it_was() -> None:
 def test_built_records_have_the_size_that_the_bars_speak_of() -> None:
     column = data.values(3)
     assert [len(value) for value in column.to_pylist()] == [data.RECORD_BYTES] * 3
+
+
+def test_growth_is_the_slope_on_logarithmic_axes() -> None:
+    linear = [(size, Samples((size / 1e6,))) for size in (10, 100, 1000)]
+    assert exponent(linear) == pytest.approx(1)
+    assert exponent([(size, Samples((0.5,))) for size in (10, 100, 1000)]) == pytest.approx(0)
+
+
+def test_the_benchmark_of_growth_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results"), "growth"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("open and first read", "read all", "append", "seek by time", "plan"):
+        assert what in shown
+
+
+def test_what_has_to_be_fetched_is_only_run_by_name() -> None:
+    assert "kafka" in benchmarks()
+    assert "kafka" not in benchmarks(on_request=False)
+
+
+def test_the_chart_shows_what_was_measured_and_leaves_out_the_rest() -> None:
+    rows = [
+        {"what": "sealed read", "baseline": "9 GB/s CRC32C alone", "ours": "1 GB/s", "ratio": 0.1},
+        {"what": "sealed read", "baseline": "9 GB/s CRC32C alone", "ours": "6 GB/s", "ratio": 0.6},
+        {"what": "write, no key", "baseline": "9 MB/s Kafka", "ours": "50 MB/s", "ratio": 5.5},
+        {"what": "nobody asks for this", "baseline": "1", "ours": "2", "ratio": 2.0},
+    ]
+    found = chart.find(rows)
+    assert [item.ratio for item in found] == [5.5, 0.6]
+    around = {"processors": 2, "file_system": "<ext4>", "python": "3", "pyarrow": "4"}
+    drawn = chart.draw(found, around)
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert "Engine read against CRC32C alone" in drawn
+    assert "JSON" not in drawn
