@@ -22,7 +22,7 @@ demo: .venv/.stamp ## See it work, step by step
 # In two processes: Py4J calls back through select(), which takes no descriptor above 1023, and the
 # tests that let hundreds of stores crash leave that many open.
 test: check ## Everything that proves it: check, then the whole test suite
-	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q --ignore=tests/cursus_spark
+	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q -n logical --ignore=tests/cursus_spark
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m pytest -q tests/cursus_spark
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
