@@ -7,8 +7,9 @@ be longer than their data, and end in zeros), and names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from storage_core.vfs import FileStat
 
@@ -16,8 +17,33 @@ SECTOR = 512
 _AGES = 3
 """How many ages of a sector, or of a file's size, a power cut may choose from."""
 
-Choose = Callable[[int], int]
-"""Picks one of so many ages; 0 is the durable one, the last is the newest."""
+
+class Item(NamedTuple):
+    """One thing that a power cut may keep or not: a change of names, or an age of some bytes."""
+
+    what: int
+    """A file's number, or for a change of names -1."""
+    part: int
+    """A sector, or -1 for the file's size; which change of names."""
+    ages: int
+    """How many there are to choose from; 0 is the durable one, the last is the newest."""
+    of_lock: bool = False
+    """Of a lock's state word, which counts for nothing after a power cut."""
+
+
+Choice = Mapping[Item, int]
+"""The age that the disk has of each item; an item that is not named is as it was synced."""
+Choose = Callable[[Sequence[Item]], Choice]
+
+
+def kept(items: Sequence[Item]) -> Choice:
+    """Everything reached the disk."""
+    return {item: item.ages - 1 for item in items}
+
+
+def lost(items: Sequence[Item]) -> Choice:  # noqa: ARG001
+    """Nothing reached the disk that was not synced."""
+    return {}
 
 
 @dataclass(eq=False)
@@ -25,68 +51,97 @@ class File:
     """Bytes as the page cache has them, and every age of them since the last sync."""
 
     number: int
-    data: bytearray = field(default_factory=bytearray)
+    data: bytes = b""
     synced: bytes = b""
     sectors: dict[int, list[bytes]] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
+    given_up: dict[int, bytes] = field(default_factory=dict)
+    """Sectors that a failed sync left clean in memory only, with what the disk has of them."""
+    is_lock: bool = False
     sealed: bool = False
     modified_ns: int = 0
     holder: int | None = None
     """Descriptor that has the lock."""
 
     def write(self, data: bytes, position: int) -> None:
-        if len(self.data) < position:
-            self.data.extend(bytes(position - len(self.data)))
-        self.data[position : position + len(data)] = data
+        before = self.data[:position].ljust(position, b"\0")
+        self.data = before + data + self.data[position + len(data) :]
         self._note(position, position + len(data))
 
     def truncate(self, size: int) -> None:
         end = max(size, len(self.data))
-        del self.data[size:]
-        self.data.extend(bytes(size - len(self.data)))
+        self.data = self.data[:size].ljust(size, b"\0")
         self._note(size, end)
 
     def _note(self, start: int, end: int) -> None:
         for sector in range(start // SECTOR, -(-end // SECTOR)):
             at = sector * SECTOR
             ages = self.sectors.setdefault(sector, [self.synced[at : at + SECTOR]])
-            ages.append(bytes(self.data[at : at + SECTOR]))
+            ages.append(self.data[at : at + SECTOR])
             del ages[1 : 1 - _AGES]
+            self.given_up.pop(sector, None)
         self.sizes = [*(self.sizes or [len(self.synced)]), len(self.data)]
         del self.sizes[1 : 1 - _AGES]
 
     def sync(self) -> None:
-        self.synced = bytes(self.data)
+        self.synced = self._without_what_was_given_up()
         self.sectors, self.sizes = {}, []
+
+    def _without_what_was_given_up(self) -> bytes:
+        if not self.given_up:
+            return self.data
+        found = bytearray(self.data)
+        for sector, old in self.given_up.items():
+            at = sector * SECTOR
+            size = len(found[at : at + SECTOR])
+            found[at : at + size] = old[:size].ljust(size, b"\0")
+        return bytes(found)
 
     def drop_pages(self) -> None:
         """What a failed sync leaves: the pages count as clean, and the disk never got them."""
-        self.data = bytearray(self.synced)
+        self.data = self.synced
         self.sectors, self.sizes = {}, []
 
-    def left(self, choose: Choose) -> bytes:
-        """What the disk holds, each sector and the size as ``choose`` says."""
+    def keep_pages_only(self) -> None:
+        """The other thing a failed sync leaves: readable pages that are never written again."""
+        for sector in self.sectors:
+            at = sector * SECTOR
+            self.given_up.setdefault(sector, self.synced[at : at + SECTOR])
+        self.synced = self._without_what_was_given_up()
+        self.sectors, self.sizes = {}, []
+
+    def items(self) -> list[Item]:
+        """What a power cut may keep of the file."""
+        parts = [(sector, len(ages)) for sector, ages in self.sectors.items()]
+        if self.sizes:
+            parts.insert(0, (-1, len(self.sizes)))
+        return [Item(self.number, part, ages, self.is_lock) for part, ages in parts]
+
+    def left(self, choice: Choice) -> bytes:
+        """What the disk holds, each sector and the size as ``choice`` says."""
         if not self.sizes:
             return self.synced
-        size = self.sizes[choose(len(self.sizes))]
+        size = self.sizes[choice.get(Item(self.number, -1, len(self.sizes), self.is_lock), 0)]
         found = bytearray(self.synced[:size])
         found.extend(bytes(-(-size // SECTOR) * SECTOR - len(found)))
         for sector, ages in self.sectors.items():
-            chosen = ages[choose(len(ages))]
             if sector * SECTOR < size:
+                item = Item(self.number, sector, len(ages), self.is_lock)
+                chosen = ages[choice.get(item, 0)]
                 found[sector * SECTOR : (sector + 1) * SECTOR] = chosen.ljust(SECTOR, b"\0")
         return bytes(found[:size])
 
-    def copy(self, choose: Choose | None) -> File:
-        """The same file after a kill, or with ``choose`` after a power cut."""
+    def copy(self, choice: Choice | None) -> File:
+        """The same file after a kill, or with ``choice`` after a power cut."""
         made = File(self.number, sealed=self.sealed, modified_ns=self.modified_ns)
-        if choose is not None:
-            made.synced = self.left(choose)
-            made.data = bytearray(made.synced)
+        made.is_lock = self.is_lock
+        if choice is not None:
+            made.data = made.synced = self.left(choice)
             return made
-        made.data, made.synced = bytearray(self.data), self.synced
+        made.data, made.synced = self.data, self.synced
         made.sectors = {sector: list(ages) for sector, ages in self.sectors.items()}
         made.sizes = list(self.sizes)
+        made.given_up = dict(self.given_up)
         return made
 
     def stat(self) -> FileStat:
@@ -133,16 +188,16 @@ def after_steps(steps: list[Step]) -> dict[Folder, dict[str, Node]]:
 
 
 class Copier:
-    """Copies files and folders after a kill, or with ``choose`` after a power cut.
+    """Copies files and folders after a kill, or with ``choice`` after a power cut.
 
     Links stay links: whoever is copied twice is copied once.
     """
 
     def __init__(
-        self, names_of: Callable[[Folder], dict[str, Node]], choose: Choose | None = None
+        self, names_of: Callable[[Folder], dict[str, Node]], choice: Choice | None = None
     ) -> None:
         self._names_of = names_of
-        self._choose = choose
+        self._choice = choice
         self._known: dict[int, Node] = {}
 
     def folder(self, node: Folder) -> Folder:
@@ -150,9 +205,12 @@ class Copier:
         made = self._known.get(node.number)
         if made is None:
             made = self._known[node.number] = Folder(node.number, modified_ns=node.modified_ns)
-            made.names = {name: self.node(below) for name, below in self._names_of(node).items()}
-            durable = node.synced if self._choose is None else self._names_of(node)
-            made.synced = {name: self.node(below) for name, below in durable.items()}
+            names = self._names_of(node)
+            made.names = {name: self.node(below) for name, below in names.items()}
+            if self._choice is not None:
+                made.synced = dict(made.names)
+            else:
+                made.synced = {name: self.node(below) for name, below in node.synced.items()}
         assert isinstance(made, Folder)
         return made
 
@@ -160,5 +218,5 @@ class Copier:
         if isinstance(node, Folder):
             return self.folder(node)
         if node.number not in self._known:
-            self._known[node.number] = node.copy(self._choose)
+            self._known[node.number] = node.copy(self._choice)
         return self._known[node.number]

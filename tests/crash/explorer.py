@@ -1,40 +1,63 @@
-"""Plays a scenario in memory, cuts the power at every call, recovers with the real engine."""
+"""Plays a scenario in memory, cuts the power at every call, recovers with the real engine.
+
+A *state* is what one power cut leaves on the disk, with what was acknowledged and seen before it.
+States that were looked at already are not looked at again, so the numbers count distinct ones.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import InvalidCommitError, TopicNotFoundError
-from tests.crash.disk import Choose
+from tests.crash.disk import Choice, Choose, Item, kept, lost
 from tests.crash.invariants import CONFIG, History, World, check_recovered, check_view, logs, look
 from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
+from tests.stores import columns_of
 
 Scenario = Callable[[World], None]
+_NOTHING = columns_of([])
+_DEEPEST = 2
+"""Crashes inside the recovery of a crash inside recovery."""
 
 
-def kept(ages: int) -> int:
-    """Everything reached the disk."""
-    return ages - 1
+def choices(items: Sequence[Item], rng: Random, samples: int) -> Iterator[Choice]:
+    """Ways a power cut may choose: all of them if they are few, else those that teach most.
 
-
-def lost(ages: int) -> int:  # noqa: ARG001
-    """Nothing reached the disk that was not synced."""
-    return 0
-
-
-def choices(rng: Random, samples: int) -> Iterable[Choose]:
-    """Ways a power cut may choose: all, nothing, all but little, little, any."""
-    yield lost
-    yield kept
-    for _ in range(samples):
-        likely = rng.choice((0.1, 0.5, 0.9))
-        yield lambda ages, p=likely: rng.randrange(1, ages) if rng.random() < p else 0  # type: ignore[misc]
+    Nothing, everything, everything but one item, one item alone, a first part of what was done,
+    and mixtures.
+    """
+    locks = {item: item.ages - 1 for item in items if item.of_lock and rng.random() < 0.5}
+    items = [item for item in items if not item.of_lock]
+    total = 1
+    for item in items:
+        total *= item.ages
+        if total > samples:
+            break
+    else:
+        for ages in product(*(range(item.ages) for item in items)):
+            yield locks | dict(zip(items, ages, strict=True))
+        return
+    newest = locks | dict(kept(items))
+    yield lost(items)
+    yield newest
+    for number in range(samples - 2):
+        item = rng.choice(items)
+        if number % 5 == 0:
+            yield {**newest, item: rng.randrange(item.ages - 1)}
+        elif number % 5 == 1:
+            yield {**locks, item: rng.randrange(1, item.ages)}
+        elif number % 5 == 2:
+            yield locks | {item: newest[item] for item in items[: items.index(item)]}
+        else:
+            likely = rng.choice((0.1, 0.5, 0.9))
+            chosen = {item: rng.randrange(item.ages) for item in items if rng.random() < likely}
+            yield locks | chosen
 
 
 def recover(vfs: MemoryVfs, history: History, rng: Random) -> Store:
@@ -52,7 +75,7 @@ def recover(vfs: MemoryVfs, history: History, rng: Random) -> Store:
     places = [(topic, p) for topic in store.topics() for p in range(store.topic(topic).partitions)]
     rng.shuffle(places)
     for topic, partition in places:
-        store.append(topic, partition, [])
+        store.append_columns(topic, partition, _NOTHING)
     vfs.hook = None
     check_view(look(vfs), history)
     return store
@@ -63,9 +86,17 @@ class Report:
     """What an exploration did."""
 
     states: int = 0
-    distinct: set[bytes] = field(default_factory=set)
+    calls: int = 0
     nested: int = 0
+    killed: int = 0
     violations: list[str] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        self.states += other.states
+        self.calls += other.calls
+        self.nested += other.nested
+        self.killed += other.killed
+        self.violations += other.violations
 
 
 @dataclass
@@ -73,10 +104,11 @@ class Explorer:
     """Cuts the power at every call of a scenario, so many times each."""
 
     rng: Random
-    samples: int = 3
+    samples: int = 6
     likely: float = 1.0
     """How likely a call is looked at."""
     report: Report = field(default_factory=Report)
+    distinct: set[int] = field(default_factory=set)
 
     def run(
         self,
@@ -95,24 +127,38 @@ class Explorer:
         def explore(kind: str, path: str) -> None:
             nonlocal at
             at += 1
+            self.report.calls += 1
             vfs.hook = None
-            self._guarded(f"{name}, call {at}", lambda: self._observe(vfs, history, shown))
-            looked_at = kind == "end" or self.rng.random() < self.likely
-            for number, choose in enumerate(choices(self.rng, self.samples) if looked_at else ()):
-                where = f"{name}, call {at} ({kind} {path}), choice {number}"
-                self._state(vfs.power_cut(choose, self.rng.randbytes(16)), history.copy(), where)
-            if looked_at and at % 4 == 0:
-                self._killed(vfs, history.copy(), f"{name}, killed at call {at} ({kind} {path})")
+            where = f"{name}, call {at} ({kind} {path})"
+            self._guarded(where, lambda: self._observe(vfs, history, shown))
+            if kind == "end" or self.rng.random() < self.likely:
+                self._cut(vfs, history, where, self.samples)
+                if at % 4 == 0 or kind == "end":
+                    self._killed(vfs, history.copy(), f"{where}, killed")
             vfs.hook = explore
 
         vfs.hook = explore
         scenario(world)
         explore("end", "")
 
+    def _cut(
+        self, vfs: MemoryVfs, history: History, where: str, samples: int, depth: int = 0
+    ) -> None:
+        """Cut the power in several ways, and look at each disk that is new."""
+        tried: set[frozenset[tuple[Item, int]]] = set()
+        for number, choice in enumerate(choices(vfs.unsynced(), self.rng, samples)):
+            key = frozenset((item, age) for item, age in choice.items() if age)
+            if key in tried:
+                continue
+            tried.add(key)
+            chosen: Choose = lambda _, choice=choice: choice  # type: ignore[misc]  # noqa: E731
+            left = vfs.power_cut(chosen, self.rng.randbytes(16))
+            self._state(left, history, f"{where}, cut {number}", depth)
+
     def _observe(self, vfs: MemoryVfs, history: History, shown: dict[str, bytes]) -> None:
         """Let a reader look whenever a watermark or the start changed."""
         now = {
-            path: bytes(file.data)
+            path: file.data
             for path, file in vfs.top.files().items()
             if path.endswith(("watermark", ".tomb"))
         }
@@ -130,54 +176,70 @@ class Explorer:
 
     def _killed(self, vfs: MemoryVfs, history: History, where: str) -> None:
         """Kill, let somebody else recover and a reader look, then cut the power."""
+        self.report.killed += 1
         left = vfs.kill()
         self._guarded(where, lambda: self._observe_recovery(left, history))
-        for choose in (lost, *choices(self.rng, 1)):
-            self._state(left.power_cut(choose, self.rng.randbytes(16)), history, where + ", cut")
+        self._cut(left, history, where, self.samples)
 
     def _observe_recovery(self, vfs: MemoryVfs, history: History) -> None:
         vfs.crash_after = self.rng.choice((None, self.rng.randrange(120)))
         try:
-            check_recovered(vfs, recover(vfs, history, self.rng), history)
+            store = recover(vfs, history, self.rng)
+            view = check_recovered(vfs, store, history)
+            for topic, partition in view if self.rng.random() < 0.5 else ():
+                self._append(store, history, topic, partition)
         except CrashError:
             self.report.nested += 1
         vfs.crash_after = vfs.hook = None
         self._observe(vfs, history, {})
 
-    def _state(self, vfs: MemoryVfs, history: History, where: str) -> None:
+    def _append(self, store: Store, history: History, topic: str, partition: int) -> None:
+        """What somebody else writes who comes after a kill."""
+        value = b"later-%d" % len(history.tried)
+        history.tried.add(value)
+        written = store.append(topic, partition, [value])
+        if store.topic(topic).config(CONFIG).fsync == "batch":
+            history.acked[topic, partition, written.start] = value
+
+    def _state(self, vfs: MemoryVfs, history: History, where: str, depth: int) -> None:
         """Recover one state, perhaps with a second crash on the way, and check it."""
         files = vfs.top.files()
-        digest = hashlib.blake2b(repr(sorted(history.acked)).encode())
-        for path in sorted(files):
-            if not path.endswith("lock"):
-                digest.update(path.encode() + b"\0" + files[path].data)
-        if digest.digest() in self.report.distinct:
+        digest = hash(
+            (
+                frozenset((p, f.data) for p, f in files.items() if not p.endswith("lock")),
+                frozenset(history.acked),
+                frozenset(history.seen),
+            )
+        )
+        if digest in self.distinct:
             return
-        self.report.distinct.add(digest.digest())
+        self.distinct.add(digest)
         self.report.states += 1
-        self._guarded(where, lambda: self._check(vfs, history))
+        self._guarded(where, lambda: self._check(vfs, history.copy(), where, depth))
 
-    def _check(self, vfs: MemoryVfs, history: History) -> None:
-        if self.rng.random() < 0.3:
+    def _check(self, vfs: MemoryVfs, history: History, where: str, depth: int) -> None:
+        if depth < _DEEPEST and self.rng.random() < 0.2:
             vfs.crash_after = self.rng.randrange(1, 60)
             try:
                 recover(vfs, history, self.rng)
             except CrashError:
                 self.report.nested += 1
-                choose = self.rng.choice((lost, kept))
-                vfs = vfs.power_cut(choose, self.rng.randbytes(16))
+                vfs.crash_after = vfs.hook = None
+                self._cut(vfs, history, f"{where}, crashed again", self.samples // 2, depth + 1)
+                vfs = vfs.power_cut(kept, self.rng.randbytes(16))
             vfs.crash_after = vfs.hook = None
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.15:
             self._try_again(Store(vfs, CONFIG), history)
         store = recover(vfs, history, self.rng)
         view = check_recovered(vfs, store, history)
-        if self.rng.random() < 0.2:
+        if self.rng.random() < 0.1:
             again = vfs.power_cut(kept, self.rng.randbytes(16))
             repeated = recover(again, history, self.rng)
             assert check_recovered(again, repeated, history) == view, "I5"
             assert logs(again) == logs(vfs), "I5"
-        self._try_again(store, history)
-        check_recovered(vfs, store, history)
+        if history.transactions and self.rng.random() < 0.3:
+            self._try_again(store, history)
+            check_recovered(vfs, store, history)
 
     def _try_again(self, store: Store, history: History) -> None:
         """What a driver does that heard no answer: commit once more, or give up."""

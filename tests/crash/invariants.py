@@ -15,7 +15,9 @@ from typing import Any
 
 from storage_core import StagedPart, Store, StoreConfig
 from storage_core.errors import RecoveryNeededError, TopicNotFoundError
+from storage_core.handler import DiskHandler
 from storage_core.opening import first_boot
+from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
 from tests.stores import columns_of, rows
 
@@ -69,8 +71,9 @@ class World:
     def __init__(self, vfs: MemoryVfs, history: History, config: StoreConfig) -> None:
         self.vfs = vfs
         self.history = history
+        self.config = config
         self.store = Store(vfs, config)
-        self._jobs = 0
+        self.jobs = 0
 
     def append(self, topic: str, partition: int, *values: bytes) -> None:
         self.history.tried.update(values)
@@ -78,10 +81,30 @@ class World:
         for offset, value in zip(range(written.start, written.end), values, strict=True):
             self.history.acked[topic, partition, offset] = value
 
+    def append_lazily(self, topic: str, partition: int, *values: bytes) -> None:
+        """Append where the topic's policy lets a power cut take what was not synced."""
+        self.history.tried.update(values)
+        self.store.append(topic, partition, list(values))
+
+    def handler(self, topic: str, partition: int) -> DiskHandler:
+        return DiskHandler(self.store, topic, partition)
+
+    def publish(self, handler: DiskHandler, *values: bytes) -> None:
+        """Queue single records; each is acknowledged by its future."""
+        self.history.tried.update(values)
+        futures = [handler.append(value) for value in values]
+        for future, value in zip(futures, values, strict=True):
+            self.history.acked[handler.topic, handler.partition, future.result()] = value
+
+    def reopen(self) -> None:
+        """Leave cleanly and come back."""
+        self.store.close()
+        self.store = Store(self.vfs, self.config)
+
     def stage(self, app: str, version: int, counts: dict[Place, int], size: int = 8) -> Transaction:
         """Stage so many records for each partition."""
-        self._jobs += 1
-        job = f"job-{app}-{version}-{self._jobs}"
+        self.jobs += 1
+        job = f"job-{app}-{version}-{self.jobs}"
         made = {
             (topic, partition): [
                 f"{app}:{version}:{topic}:{partition}:{n}".encode().ljust(size, b".")
@@ -104,6 +127,11 @@ class World:
             for n, value in enumerate(txn.values[place]):
                 self.history.acked[*place, offsets.start + n] = value
 
+    def abort(self, txn: Transaction) -> None:
+        """Give a job up that nobody committed: its records must never appear."""
+        self.history.aborted.update(value for part in txn.values.values() for value in part)
+        self.store.abort(txn.job, app=txn.app)
+
 
 def new_store(topics: dict[str, int], **settings: Any) -> MemoryVfs:
     """A store with some topics, everything durable."""
@@ -112,10 +140,11 @@ def new_store(topics: dict[str, int], **settings: Any) -> MemoryVfs:
     store = Store(vfs, CONFIG)
     for topic, partitions in topics.items():
         store.create_topic(topic, partitions, **settings)
-    return vfs.power_cut(lambda ages: ages - 1, vfs.boot)
+    return vfs.power_cut(kept, vfs.boot)
 
 
-_LOOKS: dict[frozenset[tuple[str, int]], View] = {}
+_LOOKS: dict[int, View] = {}
+_MOST_LOOKS = 20_000
 
 
 def look(vfs: MemoryVfs) -> View:
@@ -123,14 +152,24 @@ def look(vfs: MemoryVfs) -> View:
 
     Most states hold the same logs: a look at files that were looked at before is remembered.
     """
-    key = frozenset(
-        (path, hash(bytes(file.data)))
-        for path, file in vfs.top.files().items()
-        if path.endswith((".log", ".json", ".tomb", "watermark"))
+    key = hash(
+        frozenset(
+            (path, file.data)
+            for path, file in vfs.top.files().items()
+            if path.endswith((".log", ".json", ".tomb", "watermark"))
+        )
     )
-    if key not in _LOOKS:
-        _LOOKS[key] = _look(Store(vfs, CONFIG))
-    return _LOOKS[key]
+    view = _LOOKS.get(key)
+    if view is None:
+        if len(_LOOKS) >= _MOST_LOOKS:
+            _LOOKS.clear()
+        view = _LOOKS[key] = _look(Store(vfs, CONFIG))
+    return view
+
+
+def forget_looks() -> None:
+    """Look again at everything: the engine may have been changed meanwhile."""
+    _LOOKS.clear()
 
 
 def _look(store: Store) -> View:
@@ -150,7 +189,7 @@ def _look(store: Store) -> View:
 
 def logs(vfs: MemoryVfs) -> dict[str, bytes]:
     """The bytes of all segments."""
-    return {p: bytes(f.data) for p, f in vfs.top.files().items() if p.endswith(".log")}
+    return {p: f.data for p, f in vfs.top.files().items() if p.endswith(".log")}
 
 
 def check_view(view: View, history: History) -> None:

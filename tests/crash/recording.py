@@ -11,11 +11,12 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import count
 from socket import socket
 
 from storage_core.vfs import Buffer, FileStat, OpenMode
-from tests.crash.disk import Choose, Copier, File, Folder, Node, Step, after_steps
+from tests.crash.disk import Choose, Copier, File, Folder, Item, Node, Step, after_steps
 from tests.faults import CrashError
 
 T0_US = 1_700_000_000_000_000
@@ -27,6 +28,8 @@ class MemoryVfs:
     def __init__(self, boot: bytes = b"the first boot..", top: Folder | None = None) -> None:
         self.top = top or Folder(0)
         self.steps: list[Step] = []
+        self.dirty: dict[int, File] = {}
+        """Files with bytes that are not synced, by number."""
         self.boot = boot
         self.hook: Callable[[str, str], None] | None = None
         self.calls = 0
@@ -40,15 +43,17 @@ class MemoryVfs:
         self._open: dict[int, tuple[File, str]] = {}
         self._lock = threading.RLock()
 
-    def unsynced(self) -> int:
-        """How many things a power cut may or may not keep."""
-        files = self.top.files().values()
-        return len(self.steps) + sum(len(file.sectors) + bool(file.sizes) for file in files)
+    def unsynced(self) -> list[Item]:
+        """What a power cut may or may not keep: names first, then files."""
+        steps = [Item(-1, number, 2) for number in range(len(self.steps))]
+        return [*steps, *(item for file in self.dirty.values() for item in file.items())]
 
     def power_cut(self, choose: Choose, boot: bytes) -> MemoryVfs:
         """The disk after a power cut: everything that is left is durable, and the boot is new."""
-        names = after_steps([step for step in self.steps if choose(2)])
-        copier = Copier(lambda folder: names.get(folder, folder.synced), choose)
+        choice = choose(self.unsynced())
+        kept = [step for n, step in enumerate(self.steps) if choice.get(Item(-1, n, 2))]
+        names = after_steps(kept)
+        copier = Copier(lambda folder: names.get(folder, folder.synced), choice)
         return self._made(boot, copier.folder(self.top))
 
     def kill(self) -> MemoryVfs:
@@ -59,6 +64,8 @@ class MemoryVfs:
             tuple((copier.folder(at), name, node and copier.node(node)) for at, name, node in step)
             for step in self.steps
         ]
+        copies = (copier.node(file) for file in self.dirty.values())
+        made.dirty = {file.number: file for file in copies if isinstance(file, File)}
         return made
 
     def _made(self, boot: bytes, top: Folder) -> MemoryVfs:
@@ -85,7 +92,7 @@ class MemoryVfs:
 
     def _folder(self, path: str) -> Folder:
         at = self.top
-        for name in path.split("/") if path not in ("", ".") else []:
+        for name in _steps(path):
             below = at.names.get(name)
             if not isinstance(below, Folder):
                 raise _error(errno.ENOENT if below is None else errno.ENOTDIR, path)
@@ -109,12 +116,14 @@ class MemoryVfs:
     def open(self, path: str, mode: OpenMode) -> int:
         with self._lock:
             kind = mode.partition("+")[0]
-            folder, name = self._place(path)
             if kind == "create":
+                # Before anything is looked at: the hook may let somebody else come first.
+                self._enter("create", path)
+                folder, name = self._place(path)
                 if name in folder.names:
                     raise _error(errno.EEXIST, path)
-                self._enter("create", path)
                 made = File(next(self._numbers), modified_ns=self.now_us() * 1000)
+                made.is_lock = "lock" in path
                 self._change((folder, name, made))
             found = self._find(path)
             assert isinstance(found, File), path
@@ -132,7 +141,7 @@ class MemoryVfs:
         return self._open[fd][0].stat()
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
-        return bytes(self._open[fd][0].data[position : position + size])
+        return self._open[fd][0].data[position : position + size]
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         with self._lock:
@@ -140,6 +149,7 @@ class MemoryVfs:
             data = b"".join(buffers)
             self._enter("pwritev", path)
             file.write(data, position)
+            self.dirty[file.number] = file
             file.modified_ns = self.now_us() * 1000
             return len(data)
 
@@ -148,12 +158,14 @@ class MemoryVfs:
             file, path = self._open[fd]
             self._enter("truncate", path)
             file.truncate(size)
+            self.dirty[file.number] = file
 
     def fsync(self, fd: int) -> None:
         with self._lock:
             file, path = self._open[fd]
             self._enter("fsync", path)
             file.sync()
+            self.dirty.pop(file.number, None)
 
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         """A hint that promises nothing."""
@@ -169,7 +181,7 @@ class MemoryVfs:
         return size
 
     def map(self, fd: int) -> memoryview:
-        return memoryview(bytes(self._open[fd][0].data))
+        return memoryview(self._open[fd][0].data)
 
     def stat(self, path: str) -> FileStat | None:
         try:
@@ -189,46 +201,47 @@ class MemoryVfs:
 
     def mkdir(self, path: str) -> None:
         with self._lock:
+            self._enter("mkdir", path)
             folder, name = self._place(path)
             if name in folder.names:
                 raise _error(errno.EEXIST, path)
-            self._enter("mkdir", path)
-            self._change((folder, name, Folder(next(self._numbers))))
+            made = Folder(next(self._numbers), modified_ns=self.now_us() * 1000)
+            self._change((folder, name, made))
 
     def rmdir(self, path: str) -> None:
         with self._lock:
+            self._enter("rmdir", path)
             if self._folder(path).names:
                 raise _error(errno.ENOTEMPTY, path)
-            self._enter("rmdir", path)
             self._change((*self._place(path), None))
 
     def rename(self, source: str, target: str) -> None:
         with self._lock:
+            self._enter("rename", target)
             moved, (folder, name) = self._find(source), self._place(target)
             there = folder.names.get(name)
             if isinstance(there, Folder) and there.names:
                 raise _error(errno.ENOTEMPTY, target)
-            self._enter("rename", target)
             self._change((*self._place(source), None), (folder, name, moved))
 
     def link(self, source: str, target: str) -> None:
         with self._lock:
+            self._enter("link", target)
             node, (folder, name) = self._find(source), self._place(target)
             if name in folder.names:
                 raise _error(errno.EEXIST, target)
-            self._enter("link", target)
             self._change((folder, name, node))
 
     def unlink(self, path: str) -> None:
         with self._lock:
-            self._find(path)
             self._enter("unlink", path)
+            self._find(path)
             self._change((*self._place(path), None))
 
     def fsync_dir(self, path: str) -> None:
         with self._lock:
-            folder = self._folder(path)
             self._enter("fsync_dir", path)
+            folder = self._folder(path)
             here = [any(at is folder for at, _, _ in step) for step in self.steps]
             durable = [step for step, synced in zip(self.steps, here, strict=True) if synced]
             for at, names in after_steps(durable).items():
@@ -265,6 +278,11 @@ class MemoryVfs:
 
     def writable(self) -> bool:
         return True
+
+
+@lru_cache(4096)
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")) if path not in ("", ".") else ()
 
 
 def _error(number: int, path: str) -> OSError:

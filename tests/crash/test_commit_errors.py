@@ -15,7 +15,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import CommitUnknownError, StorageError
-from tests.crash.explorer import lost
+from tests.crash.disk import lost
 from tests.crash.invariants import (
     CONFIG,
     History,

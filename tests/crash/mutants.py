@@ -1,0 +1,440 @@
+"""Bugs put into the engine on purpose: each takes out one sync, check, lock or order.
+
+They change the engine in the test's own process only; nothing in it knows of them. Each says where
+it must be noticed: in a story of the crash explorer, behind a committer killed before a certain
+call, when two writers take turns, when syncs fail, or when bytes on the disk are wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import crc32c
+import pytest
+
+from storage_core import (
+    apply,
+    catalog,
+    durable,
+    frame,
+    intents,
+    ledger,
+    log,
+    maintenance,
+    metafile,
+    native_engine,
+    retention,
+    staging,
+    state,
+    watermark,
+)
+from storage_core.commit_steps import CommitSteps
+from storage_core.committer import Committer
+from storage_core.intents import Intents
+from storage_core.ledger import Ledger
+from storage_core.recovery import Recovery
+from storage_core.segment import ActiveSegment
+from storage_core.tail import Tail
+from storage_core.vfs import Vfs
+from tests.crash.recording import MemoryVfs
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+class Mutant(NamedTuple):
+    """A bug, and where it must be noticed."""
+
+    patch: Patch
+    noticed: str
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """A step left out."""
+
+
+def without(owner: Any, name: str, instead: Any = nothing) -> Patch:
+    return lambda patch: patch.setattr(owner, name, instead)
+
+
+class Instead:
+    """A module or an object with some names of our own."""
+
+    def __init__(self, original: Any, **names: Any) -> None:
+        self._original = original
+        self.__dict__.update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def silent(vfs: Any, *calls: str) -> Any:
+    """Files on which some calls do nothing."""
+    return Instead(vfs, **dict.fromkeys(calls, nothing))
+
+
+def silent_in(owner: Any, name: str, *calls: str) -> Patch:
+    """In a function that takes the files first, some calls do nothing."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        function = getattr(owner, name)
+        patch.setattr(owner, name, lambda vfs, *a, **k: function(silent(vfs, *calls), *a, **k))
+
+    return change
+
+
+def silent_method(owner: Any, name: str, *calls: str) -> Patch:
+    """In a method of an object that keeps the files as ``_vfs``, some calls do nothing."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        method = getattr(owner, name)
+
+        def muted(self: Any, *arguments: Any, **named: Any) -> Any:
+            vfs = self._vfs
+            self._vfs = silent(vfs, *calls)
+            try:
+                return method(self, *arguments, **named)
+            finally:
+                self._vfs = vfs
+
+        patch.setattr(owner, name, muted)
+
+    return change
+
+
+def silent_recovery(name: str, *calls: str) -> Patch:
+    """In a step of recovery, some calls do nothing."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        method = getattr(Recovery, name)
+
+        def muted(self: Recovery, *arguments: Any) -> Any:
+            return method(dataclasses.replace(self, vfs=silent(self.vfs, *calls)), *arguments)
+
+        patch.setattr(Recovery, name, muted)
+
+    return change
+
+
+def entry_is_trusted(patch: pytest.MonkeyPatch) -> None:
+    """Redo does not write the ledger's entry again."""
+    record = Ledger.record
+
+    def once(self: Ledger, entry: Any) -> None:
+        if not self.has(entry.topic, entry.topic_uuid, entry.app, entry.version):
+            record(self, entry)
+
+    patch.setattr(Ledger, "record", once)
+
+
+def intent_is_trusted(patch: pytest.MonkeyPatch) -> None:
+    """Redo does not write the intent again."""
+    decide = CommitSteps.decide
+
+    def once(self: CommitSteps, intent: Any) -> None:
+        if self._intents.is_absent(intent):
+            decide(self, intent)
+
+    patch.setattr(CommitSteps, "decide", once)
+
+
+def intent_goes_first(patch: pytest.MonkeyPatch) -> None:
+    """The intent is removed before the ledger's entry is made."""
+    record = Ledger.record
+
+    def late(self: Ledger, entry: Any) -> None:
+        found = Intents(self._vfs, "meta/intents", "staging")
+        for intent in found.pending():
+            found.remove(intent)
+        record(self, entry)
+
+    patch.setattr(Ledger, "record", late)
+
+
+def intent_comes_late(patch: pytest.MonkeyPatch) -> None:
+    """The records are in the log before the commit is decided."""
+    decide, finish = CommitSteps.decide, CommitSteps.finish
+
+    def late(self: CommitSteps, intent: Any, logs: Any) -> None:
+        for part in self.alive(intent):
+            logs[part.topic, part.partition].apply(part)
+        decide(self, intent)
+        finish(self, intent, logs)
+
+    patch.setattr(CommitSteps, "decide", nothing)
+    patch.setattr(CommitSteps, "finish", late)
+
+
+def staging_goes_first(patch: pytest.MonkeyPatch) -> None:
+    """The staging is deleted as soon as the commit is decided."""
+    decide = CommitSteps.decide
+
+    def dropping(self: CommitSteps, intent: Any) -> None:
+        decide(self, intent)
+        for part in intent.partitions:
+            for staged in part.parts:
+                self._intents._vfs.unlink(staged.path)
+
+    patch.setattr(CommitSteps, "decide", dropping)
+
+
+def publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    publish = native_engine.NativeEngine.publish_ends
+
+    def each(self: Any, topic: str, ends: dict[int, int], *, durably: bool) -> None:
+        for partition, end in ends.items():
+            publish(self, topic, {partition: end}, durably=durably)
+
+    patch.setattr(native_engine.NativeEngine, "publish_ends", each)
+
+
+def publish_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Appends show their records first and sync them later."""
+    publish = log.PartitionLog.publish
+
+    def early(self: log.PartitionLog) -> None:
+        sync = self._tail.sync
+        self._tail.sync = nothing  # type: ignore[method-assign]
+        publish(self)
+        self._tail.sync = sync  # type: ignore[method-assign]
+        sync()
+
+    patch.setattr(log.PartitionLog, "publish", early)
+
+
+def pending_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Committer, "is_pending", lambda *_: False)
+    patch.setattr(Committer, "_require_finished", nothing)
+
+
+def abort_does_not_look(patch: pytest.MonkeyPatch) -> None:
+    def abort(self: Committer, job: str, app: str) -> None:  # noqa: ARG001
+        self.drop_staging(job)
+
+    patch.setattr(Committer, "abort", abort)
+
+
+def redo_starts_over(patch: pytest.MonkeyPatch) -> None:
+    """Redo appends everything again, whatever the first attempt had done."""
+
+    def all_of_it(vfs: Vfs, tail: Tail, intent: Any) -> None:
+        start = tail.end
+        moved = dataclasses.replace(intent, start=start)
+        applied(vfs, tail, moved)
+
+    applied = apply.apply_parts
+    patch.setattr(log, "apply_parts", all_of_it)
+
+
+def in_place(patch: pytest.MonkeyPatch) -> None:
+    """Entries of the ledger are overwritten where they stand."""
+
+    def overwrite(vfs: Vfs, path: str, fields: Any) -> None:
+        data = metafile.dump(fields)
+        try:
+            fd = vfs.open(path, "create")
+        except FileExistsError:
+            fd = vfs.open(path, "write")
+        vfs.truncate(fd, 0)
+        durable.write_all(vfs, fd, [data], 0)
+        vfs.fsync(fd)
+        vfs.close(fd)
+        vfs.fsync_dir(durable.parent(path))
+
+    patch.setattr(ledger, "metafile", Instead(metafile, replace=overwrite))
+
+
+def unsynced_folders(patch: pytest.MonkeyPatch) -> None:
+    for module in (intents, ledger):
+        patch.setattr(module, "sync_directories", durable.make_directories)
+
+
+def unsynced_staging_folders(patch: pytest.MonkeyPatch) -> None:
+    def only_make(vfs: Vfs, path: str) -> None:
+        durable.make_directories(silent(vfs, "fsync_dir"), path)
+
+    patch.setattr(staging, "sync_directories", only_make)
+    silent_method(staging.Stage, "_finish", "fsync_dir")(patch)
+
+
+def ledger_metafile(*calls: str) -> Patch:
+    """The ledger's files are written without some calls."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        def write(vfs: Vfs, path: str, fields: Any) -> None:
+            durable.replace_file(silent(vfs, *calls), path, metafile.dump(fields))
+
+        patch.setattr(ledger, "metafile", Instead(metafile, replace=write))
+
+    return change
+
+
+def tombless(patch: pytest.MonkeyPatch) -> None:
+    """Segments are deleted without a tomb, newest first."""
+
+    def drop(vfs: Vfs, directory: str, bases: Any, new_start: int) -> None:  # noqa: ARG001
+        retention.bury(vfs, directory, tuple(reversed(bases)))
+
+    patch.setattr(maintenance, "drop_segments", drop)
+
+
+def boot_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A word that a clean holder left counts after a reboot too."""
+    patch.setattr(MemoryVfs, "boot_id", lambda _: b"always the same.")
+
+
+@contextmanager
+def no_lock(vfs: Vfs, path: str, timeout_ms: int) -> Iterator[int]:  # noqa: ARG001
+    fd = vfs.open(path, "write")
+    try:
+        yield fd
+    finally:
+        vfs.close(fd)
+
+
+@contextmanager
+def no_hold(*_: Any) -> Iterator[None]:
+    yield
+
+
+def failed_syncs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """No mark is left behind a failed sync: the next writer trusts what it reads."""
+    mark = log.PartitionLog._mark
+
+    def dirty(self: Any, fd: int, condition: int) -> None:
+        mark(self, fd, state.DIRTY if condition == state.SYNC_FAILED else condition)
+
+    patch.setattr(log.PartitionLog, "_mark", dirty)
+
+
+def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
+    def again(self: ActiveSegment) -> None:
+        try:
+            self._vfs.fsync(self._fd)
+        except OSError:
+            self._vfs.fsync(self._fd)
+
+    patch.setattr(ActiveSegment, "_fsync", again)
+
+
+def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
+    """Whatever does not check is cut, however durable it was."""
+    patch.setattr(Recovery, "_require_torn", nothing)
+
+
+def unchecked_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(watermark, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+class AnyChecksum(int):
+    """A checksum that every other one equals."""
+
+    def __new__(cls, *_: Any) -> AnyChecksum:
+        return super().__new__(cls, 0)
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def unchecked_frames(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(frame, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
+    def load(data: bytes, path: str, limit: int = 0) -> Any:  # noqa: ARG001
+        fields = json.loads(data)
+        fields.pop("crc32c", None)
+        return fields
+
+    patch.setattr(metafile, "load", load)
+
+
+MUTANTS: dict[str, Mutant] = {
+    # Appends
+    "segments are not synced": Mutant(without(ActiveSegment, "_fsync"), "appends"),
+    "names of new segments are not synced": Mutant(without(ActiveSegment, "sync_name"), "appends"),
+    "appends are shown before they are synced": Mutant(publish_before_sync, "appends"),
+    "handlers show records before they are synced": Mutant(publish_before_sync, "handlers"),
+    # Staging
+    "staged files are not synced": Mutant(
+        silent_method(staging._File, "finish", "fsync"), "commits"
+    ),
+    "folders of the staging are not synced": Mutant(unsynced_staging_folders, "commits"),
+    # Commits
+    "the log before a commit is not synced": Mutant(without(Tail, "settle"), "interval"),
+    "the intent is renamed before it is synced": Mutant(
+        silent_in(intents, "replace_file", "fsync"), "commits"
+    ),
+    "the intent's name is not synced": Mutant(
+        silent_in(intents, "replace_file", "fsync_dir"), "commits"
+    ),
+    "the intent comes after the records": Mutant(intent_comes_late, "commits"),
+    "the staging goes before the records are applied": Mutant(staging_goes_first, "commits"),
+    "names of segments that were staged are not synced": Mutant(
+        silent_method(Tail, "adopt_file", "fsync_dir"), "large commits"
+    ),
+    "the ledger's entry is renamed before it is synced": Mutant(
+        ledger_metafile("fsync"), "commits"
+    ),
+    "the name of the ledger's entry is not synced": Mutant(ledger_metafile("fsync_dir"), "commits"),
+    "the ledger's entry is overwritten in place": Mutant(in_place, "commits"),
+    "the ledger is not asked": Mutant(without(Ledger, "has", lambda *_: False), "commits"),
+    "the intent goes before the entry": Mutant(intent_goes_first, "commits"),
+    "ends are published one by one": Mutant(publish_one_by_one, "commits"),
+    "published ends are not synced": Mutant(without(watermark, "make_durable"), "commits"),
+    "abort deletes what is decided": Mutant(abort_does_not_look, "commits"),
+    # Recovery and redo
+    "lost ends are worked out without looking at intents": Mutant(
+        without(Intents, "starts", lambda *_: {}), "commits"
+    ),
+    "redo starts over": Mutant(redo_starts_over, "commits"),
+    "an intent found is not synced": Mutant(intent_is_trusted, "fsync_dir meta/intents"),
+    "an entry found is not synced": Mutant(entry_is_trusted, "fsync_dir meta/ledger"),
+    "folders that exist are taken for durable": Mutant(unsynced_folders, "fsync_dir meta"),
+    "pending commits are not finished first": Mutant(
+        pending_is_ignored, "fsync_dir topics/t/1/segments"
+    ),
+    "recovery trusts bytes it did not sync": Mutant(
+        silent_recovery("_recover_tail", "fsync"), "appends"
+    ),
+    "recovery trusts names it did not sync": Mutant(
+        silent_recovery("run", "fsync_dir"), "fsync_dir topics/t/1/segments"
+    ),
+    "a clean word is believed after a reboot": Mutant(boot_is_ignored, "interval"),
+    # Retention and topics
+    "segments are deleted without a tomb": Mutant(tombless, "retention"),
+    "names of tombs are not synced": Mutant(
+        silent_in(maintenance, "drop_segments", "fsync_dir"), "retention"
+    ),
+    "tombs go before the deletion is synced": Mutant(
+        silent_in(retention, "bury", "fsync_dir"), "retention"
+    ),
+    "files of a new topic are not synced": Mutant(
+        silent_in(catalog, "create_file", "fsync"), "topics"
+    ),
+    # Locks
+    "a partition's lock is not taken": Mutant(without(log, "locked", no_lock), "two writers"),
+    "the lock over visible ends is not taken": Mutant(
+        without(watermark, "locked", no_lock), "two writers"
+    ),
+    "an application's name is not held": Mutant(without(Ledger, "hold", no_hold), "two writers"),
+    # Failed syncs
+    "failed syncs are retried": Mutant(failed_syncs_are_retried, "failing syncs"),
+    "failed syncs are forgotten": Mutant(failed_syncs_are_forgotten, "failing syncs"),
+    # Checks
+    "checksums of frames are not compared": Mutant(unchecked_frames, "wrong bytes of .log"),
+    "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
+    "the checksum of visible ends is not compared": Mutant(
+        unchecked_watermark, "wrong bytes of watermark"
+    ),
+    "whatever does not check is cut": Mutant(anything_is_torn, "wrong bytes"),
+    "missing segments are not noticed": Mutant(without(Recovery, "_check_chain"), "wrong bytes"),
+}

@@ -1,0 +1,38 @@
+"""Call n of a story fails, for every n, in every way; nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from tests.crash.exploration import quickly
+from tests.crash.failing_calls import STORIES, sweep, sweep_pairs
+from tests.sizes import FAULT_PAIRS, PROCESSES, SEED
+
+
+def sweep_story(name: str) -> tuple[int, list[str]]:
+    with quickly(SEED):
+        return sweep(name)
+
+
+def pairs_of_story(name: str) -> tuple[int, list[str]]:
+    with quickly(SEED):
+        return sweep_pairs(name, FAULT_PAIRS // len(STORIES), SEED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_any_failed_call_loses_nothing_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        found = dict(zip(STORIES, pool.map(sweep_story, STORIES), strict=True))
+        pairs = dict(zip(STORIES, pool.map(pairs_of_story, STORIES), strict=True))
+    with capsys.disabled():
+        print(
+            f"\nfailed calls: {sum(count for count, _ in found.values())}, pairs of them: ", end=""
+        )
+        print(sum(count for count, _ in pairs.values()))
+    assert [text for _, texts in (*found.values(), *pairs.values()) for text in texts] == []
+    assert all(count > 200 for count, _ in found.values())

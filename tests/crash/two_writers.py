@@ -1,0 +1,87 @@
+"""Two writers take turns: at every call of one, the other tries to do all of its own work.
+
+Locks must let the second in whole, or turn it away; whatever it gets done at whichever call of the
+first, both find their records where they were told.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from storage_core import StoreConfig
+from storage_core.errors import CommitUnknownError, LockTimeoutError
+from tests.crash.explorer import recover
+from tests.crash.invariants import CONFIG, History, World, check_recovered, look, new_store
+from tests.crash.recording import MemoryVfs
+from tests.faults import FaultyVfs
+
+HURRIED = StoreConfig(checkpoint_interval_ms=86_400_000, lock_timeout_ms=1)
+BOTH = {("t", 0): 1, ("t", 1): 1}
+
+
+def first(world: World) -> None:
+    world.append("t", 0, b"first 0")
+    world.append("t", 1, b"first 1")
+    world.commit(world.stage("app", 1, BOTH))
+    world.append("t", 0, b"first 2")
+
+
+class Second:
+    """Comes in once, at a given call of the first writer."""
+
+    def __init__(self, vfs: MemoryVfs, history: History, at: int) -> None:
+        self._left = at
+        self.world = World(vfs, history, HURRIED)
+        self.world.jobs = 100
+        self._staged = self.world.stage("app", 1, BOTH)
+        self.turned_away = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether its call has not come yet."""
+        return self._left > 0
+
+    def __call__(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._left -= 1
+        if self._left:
+            return
+        for partition in (1, 0):
+            try:
+                self.world.append("t", partition, b"second %d" % partition)
+            except LockTimeoutError:
+                self.turned_away += 1
+        # The same version as the first writer's: a zombie and its successor.
+        with suppress(LockTimeoutError, CommitUnknownError):
+            self.world.commit(self._staged)
+
+
+def take_turns(at: int) -> int | None:
+    """The second comes at call ``at``; how often it was turned away, None behind the last call.
+
+    Raises:
+        AssertionError: something that was acknowledged is not where it was said to be.
+    """
+    vfs = new_store({"t": 2})
+    history = History()
+    second = Second(vfs, history, at)
+    watched: Any = FaultyVfs(vfs, hook=second)
+    first(World(watched, history, CONFIG))
+    view = look(vfs)
+    for (topic, partition, offset), value in history.acked.items():
+        start, values = view[topic, partition]
+        there = values[offset - start : offset - start + 1]
+        assert there == [value], f"call {at}: {topic}-{partition}@{offset} holds {there}"
+    left = vfs.kill()
+    check_recovered(left, recover(left, history, Random(at)), history)
+    return None if second.waits else second.turned_away
+
+
+def two_writers() -> int:
+    """Let the second come at every call; how often it was turned away in all."""
+    at, turned_away = 1, 0
+    while (found := take_turns(at)) is not None:
+        turned_away += found
+        at += 1
+    return turned_away

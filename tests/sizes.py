@@ -1,0 +1,43 @@
+"""How much the tests do that repeat themselves: little in ``make test``, more with more time.
+
+``TORTURE`` names one of the columns below; each figure can be given alone, too, by its name in
+capitals behind ``TORTURE_``. ``TORTURE_SEED`` starts everything that is drawn by chance.
+"""
+
+from __future__ import annotations
+
+import os
+
+_FIGURES = {
+    #                      test, torture, torture-long
+    "states": (20_000, 100_000, 500_000),
+    "samples": (12, 24, 40),
+    "kills": (100, 400, 2_000),
+    "fuzz": (50_000, 500_000, 5_000_000),
+    "machine_examples": (300, 1_000, 5_000),
+    "machine_steps": (40, 50, 50),
+    "writers": (4, 4, 8),
+    "commits": (100, 200, 500),
+    "fault_pairs": (0, 2_000, 20_000),
+}
+_COLUMNS = ("test", "torture", "torture-long")
+
+
+def _figure(name: str) -> int:
+    column = _COLUMNS.index(os.environ.get("TORTURE", "test"))
+    return int(os.environ.get(f"TORTURE_{name.upper()}", _FIGURES[name][column]))
+
+
+SEED = int(os.environ.get("TORTURE_SEED", "20240917"))
+STATES = _figure("states")
+SAMPLES = _figure("samples")
+KILLS = _figure("kills")
+FUZZ = _figure("fuzz")
+MACHINE_EXAMPLES = _figure("machine_examples")
+MACHINE_STEPS = _figure("machine_steps")
+WRITERS = _figure("writers")
+COMMITS = _figure("commits")
+FAULT_PAIRS = _figure("fault_pairs")
+PROCESSES = int(os.environ.get("TORTURE_PROCESSES", "2"))
+LONG = os.environ.get("TORTURE", "test") != "test"
+EVERY_FIGURE = {name: _figure(name) for name in _FIGURES}
