@@ -10,7 +10,7 @@ export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo test test-matrix check bench bench-kafka format clean
+.PHONY: help demo test test-matrix torture torture-long check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -27,6 +27,13 @@ test: check ## Everything that proves it: check, then the whole test suite
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
 	@.ci/matrix
+
+torture: .venv/.stamp ## Crash states, faults and hostile input, for minutes; TORTURE_SEED and others choose
+	@$(WITH_JAVA) TORTURE=torture "$(VENV_PYTHON)" -m tests.torture
+
+torture-long: .venv/.stamp ## The same for hours, with Spark's scenarios three times
+	@$(WITH_JAVA) TORTURE=torture-long "$(VENV_PYTHON)" -m tests.torture
+	@$(WITH_JAVA) for round in 1 2 3; do "$(VENV_PYTHON)" -m pytest -q tests/cursus_spark -m chaos || exit 1; done
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .

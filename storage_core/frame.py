@@ -216,7 +216,7 @@ def decode_body(header: FrameHeader, rest: pa.Buffer) -> pa.RecordBatch | None:
             raise BrokenFrameError("the frame body compresses its buffers, which we never write")
         batch = pa.ipc.read_record_batch(body, schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, struct.error) as error:
+    except (pa.ArrowException, EOFError, OSError, struct.error) as error:
         raise BrokenFrameError(f"the frame body is not a sound record batch: {error}") from error
     if batch.num_rows != header.records:
         raise BrokenFrameError(f"the frame holds {batch.num_rows} records, not {header.records}")

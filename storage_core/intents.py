@@ -14,8 +14,9 @@ from typing import Any
 from . import metafile
 from .commit_parts import part_from
 from .durable import replace_file, sync_directories
-from .errors import DamagedMetadataError, InvalidCommitError
+from .errors import DamagedMetadataError, InvalidCommitError, InvalidNameError
 from .faults import typed_metadata_errors
+from .naming import check_name
 from .staging import StagedPart
 from .vfs import FileStat, Vfs
 
@@ -169,22 +170,32 @@ class Intents:
         try:
             if fields["format"] != _FORMAT:
                 raise ValueError(f"format {fields['format']!r} is unknown to this release")
+            topics = {check_name("topic", topic): str(u) for topic, u in fields["topics"].items()}
             return Intent(
-                transaction=str(fields["transaction"]),
-                job=str(fields["job"]),
+                transaction=check_name("transaction", fields["transaction"]),
+                job=check_name("job", fields["job"]),
                 app=str(fields["app"]),
                 version=int(fields["version"]),
                 plain=bool(fields["plain"]),
-                topics={str(topic): str(uid) for topic, uid in fields["topics"].items()},
-                partitions=tuple(self._partition(entry) for entry in fields["partitions"]),
+                topics=topics,
+                partitions=tuple(self._partition(entry, topics) for entry in fields["partitions"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidNameError) as error:
             raise DamagedMetadataError(
                 f"{path} is not a redo record: {error}. Writers wait for it; restore it from a "
                 "copy, or move it away to give the commit up.",
                 path=path,
             ) from error
 
-    def _partition(self, entry: dict[str, Any]) -> PartitionIntent:
+    def _partition(self, entry: dict[str, Any], topics: dict[str, str]) -> PartitionIntent:
         parts = tuple(part_from(self._staging, part) for part in entry["parts"])
-        return PartitionIntent(**{**entry, "parts": parts})
+        made = PartitionIntent(**{**entry, "parts": parts})
+        place = (made.topic, made.partition)
+        numbers = (made.partition, made.start, made.segment, made.position)
+        if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+            raise ValueError(f"{place} has impossible numbers")
+        if topics.get(made.topic) != made.topic_uuid:
+            raise ValueError(f"{place} is of no topic that it names")
+        if any((part.topic, part.partition) != place for part in parts):
+            raise ValueError(f"{place} holds parts of others")
+        return made

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from . import metafile
 from .durable import ensure_lock_file, locked, sync_directories
+from .errors import DamagedMetadataError
 from .identity import timestamp
 from .vfs import Vfs
 
@@ -126,13 +127,15 @@ class Ledger:
         if fields is None:
             return None
         ends = metafile.field(fields, "ends", dict, path)
+        if not all(key.isdecimal() and len(key) < 9 for key in ends):
+            raise DamagedMetadataError(f"{path} names no partitions: {list(ends)[:3]}.", path=path)
         return LedgerEntry(
             topic=metafile.field(fields, "topic", str, path),
             topic_uuid=metafile.field(fields, "topic_uuid", str, path),
             app=metafile.field(fields, "app", str, path),
             version=metafile.field(fields, "version", int, path),
             plain=metafile.field(fields, "plain", bool, path),
-            ends={int(partition): int(end) for partition, end in ends.items()},
+            ends={int(key): metafile.field(ends, key, int, path) for key in ends},
         )
 
 

@@ -13,7 +13,7 @@ from . import groups as consumer_groups
 from .config import CleanupPolicy, Compression
 from .engine import PartitionUpkeep
 from .errors import ConfigError, StoppedError
-from .faults import typed_metadata_errors
+from .faults import typed_metadata_errors, typed_write_errors
 from .read_store import ReadStore
 from .upkeep import Pace, Stop, UpkeepReport, Watch
 
@@ -31,12 +31,13 @@ class LifecycleStore(ReadStore):
         With ``dry_run`` nothing is locked or changed, and the store need not be writable.
         """
         dropped = {}
-        for name, partition in self._places(topic, dry_run=dry_run):
-            upkeep = self._engine.upkeep(name, partition)
-            hold = self._hold(name, partition, upkeep.config.retention_hold_groups)
-            bases = upkeep.expired(hold) if dry_run else upkeep.retain(hold)
-            if bases:
-                dropped[name, partition] = bases
+        with typed_write_errors("dropping old segments", topic):
+            for name, partition in self._places(topic, dry_run=dry_run):
+                upkeep = self._engine.upkeep(name, partition)
+                hold = self._hold(name, partition, upkeep.config.retention_hold_groups)
+                bases = upkeep.expired(hold) if dry_run else upkeep.retain(hold)
+                if bases:
+                    dropped[name, partition] = bases
         return dropped
 
     def delete_records(

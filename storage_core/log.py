@@ -27,6 +27,7 @@ from .faults import (
     closed_for_writing,
     commit_pending,
     is_harmless,
+    typed_write_errors,
     watermark_lost,
     write_failure,
 )
@@ -221,9 +222,10 @@ class PartitionLog:
 
     def close(self) -> None:
         """Let go of the files. What was acknowledged is durable already."""
-        with self._lock:
-            self._tail.forget()
+        what = f"{self.topic}-{self._partition}: closing"
+        with self._lock, typed_write_errors(what, self.topic):
             self._state = states.NEVER_USED
+            self._tail.forget()
 
     def _catch_up(self, fd: int, *, recover: bool, alone: bool) -> None:
         """Learn the partition's end: remembered, left by a clean holder, or recovered."""

@@ -41,6 +41,8 @@ def load(data: bytes, path: str, limit: int = MAX_BYTES) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise _damaged(path, "it is not a JSON object")
     fields.pop("crc32c", None)
+    if b"\\ud" in data and not _is_text(fields):
+        raise _damaged(path, "it holds half a character")
     try:
         sound = dump(fields) == data
     except (ValueError, RecursionError) as error:
@@ -71,6 +73,15 @@ def field(fields: Mapping[str, Any], name: str, kind: type, path: str) -> Any:
 
 def _text(fields: Mapping[str, Any]) -> bytes:
     return (json.dumps(fields, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _is_text(fields: Mapping[str, Any]) -> bool:
+    """Whether all texts can be written: JSON can name half a character, which nothing else can."""
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _damaged(path: str, reason: str) -> DamagedMetadataError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -194,8 +195,9 @@ class NativeEngine:
             self._write_checkpoint(logs)
             with self._lock:
                 self._logs.clear()
-            for log in logs:
-                log.close()
+            with ExitStack() as stack:  # one that fails does not keep the others open
+                for log in logs:
+                    stack.callback(log.close)
 
     def log(self, topic: str, partition: int) -> PartitionLog:
         with typed_metadata_errors(topic):

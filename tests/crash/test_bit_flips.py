@@ -65,6 +65,7 @@ def answers(path: Path) -> Answers:
     ]
 
 
+@pytest.mark.row(16, 17)
 @pytest.mark.parametrize(("base", "suffix"), [(0, ".idx"), (0, ".timeidx"), (2, ".idx")])
 def test_no_bit_of_an_index_changes_an_answer(tmp_path: Path, base: int, suffix: str) -> None:
     two_segments(tmp_path)
@@ -88,6 +89,7 @@ def test_no_bit_of_the_last_sealed_index_changes_an_answer(tmp_path: Path) -> No
             assert answers(tmp_path) == expected, bit
 
 
+@pytest.mark.row(16)
 @pytest.mark.parametrize("base", [0, 2])
 def test_every_bit_of_a_log_is_detected_and_no_wrong_record_is_returned(
     tmp_path: Path, base: int
@@ -110,6 +112,7 @@ def test_every_bit_of_a_log_is_detected_and_no_wrong_record_is_returned(
     assert len(values(reopen(tmp_path))) == COUNT
 
 
+@pytest.mark.row(16)
 def test_no_byte_of_the_state_word_misplaces_an_append(tmp_path: Path) -> None:
     """That every bit is detected is proven beside the codec; here one of each byte reaches it."""
     two_segments(tmp_path)
@@ -126,6 +129,7 @@ def test_no_byte_of_the_state_word_misplaces_an_append(tmp_path: Path) -> None:
             (tmp_path / "topics/t/watermark").write_bytes(mark)
 
 
+@pytest.mark.row(16)
 def test_no_bit_of_the_watermark_shows_readers_a_wrong_end(tmp_path: Path) -> None:
     two_segments(tmp_path)
     file = tmp_path / "topics/t/watermark"
@@ -135,6 +139,7 @@ def test_no_bit_of_the_watermark_shows_readers_a_wrong_end(tmp_path: Path) -> No
             assert Store(PosixVfs(tmp_path), StoreConfig()).offsets(TOPIC, 0).end == COUNT, bit
 
 
+@pytest.mark.row(16, 21)
 def test_no_bit_of_a_tomb_brings_its_segment_back(tmp_path: Path) -> None:
     two_segments(tmp_path)
     tomb = segment(tmp_path, 0, ".tomb")
@@ -167,6 +172,7 @@ def corrupt_point_between(data: bytes) -> bytes:
     return data[:24] + (8).to_bytes(8, "big") + data[32:]
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize(
     "corrupt",
     [

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from storage_core import Store
 from tests.crash.commit_tasks import COMMIT, open_quickly
 from tests.processes import Child, Processes
+from tests.sizes import COMMITS, SEED, WRITERS
 from tests.stores import errors, rows, values
 
-TIMES = 50
+TIMES = 50  # in brokers' directories, where a commit costs more
 Places = dict[str, list[list[tuple[str, int]]]]
 NATIVE_PLACES: Places = {
     "x": [[("t", 0), ("t", 1), ("u", 0)], [("t", 1), ("t", 2)]],
@@ -41,14 +44,21 @@ def look(store: Store, topic: str, ends: tuple[int, ...], starts: list[int]) -> 
     return found
 
 
-def watch(path: Path, topics: dict[str, int], places: Places) -> int:
+def watch(
+    path: Path,
+    topics: dict[str, int],
+    places: Places,
+    times: int = TIMES,
+    disturb: Callable[[], None] = lambda: None,
+) -> int:
     """Read snapshots until all commits were seen; each must hold whole commits only."""
     store, _ = open_quickly(str(path))
     starts = {topic: [0] * partitions for topic, partitions in topics.items()}
-    looks, left, deadline = 0, dict.fromkeys(places, TIMES), time.monotonic() + 60
+    looks, left, deadline = 0, dict.fromkeys(places, times), time.monotonic() + 60 + times
     while any(left.values()):
         assert time.monotonic() < deadline, left
         looks += 1
+        disturb()
         for topic in topics:
             seen = look(store, topic, store.visible_ends(topic), starts[topic])
             for commit, count in seen.items():
@@ -59,34 +69,69 @@ def watch(path: Path, topics: dict[str, int], places: Places) -> int:
     return looks
 
 
-def start(processes: Processes, path: Path, places: Places) -> list[Child]:
+def start(processes: Processes, path: Path, places: Places, times: int = TIMES) -> list[Child]:
     return [
-        processes.start("commit_times", path, name=name, times=TIMES, places=chosen)
+        processes.start("commit_times", path, name=name, times=times, places=chosen)
         for name, chosen in places.items()
     ]
 
 
-def test_commits_of_three_processes_are_seen_whole(tmp_path: Path, processes: Processes) -> None:
+class StopAndGo:
+    """Stops one process after the other for a moment, wherever it is."""
+
+    def __init__(self, children: list[Child]) -> None:
+        self._children = children
+        self._chance = Random(SEED)
+        self._stopped: Child | None = None
+        self.stops = 0
+
+    def __call__(self) -> None:
+        if self._stopped is not None:
+            self._stopped.signal(signal.SIGCONT)
+            self._stopped = None
+        elif self._chance.random() < 0.3:
+            self._stopped = self._chance.choice(self._children)
+            self._stopped.signal(signal.SIGSTOP)
+            self.stops += 1
+            time.sleep(0.01)
+
+
+@pytest.mark.row(31, 32, 41)
+@pytest.mark.timeout(0)
+def test_commits_of_processes_that_are_stopped_and_continued_are_seen_whole(
+    tmp_path: Path, processes: Processes
+) -> None:
     topics = {"t": 3, "u": 2}
     with Store.open(tmp_path, create=True) as store:
         for topic, partitions in topics.items():
-            store.create_topic(topic, partitions)
-    children = start(processes, tmp_path, NATIVE_PLACES)
-    assert watch(tmp_path, topics, NATIVE_PLACES) > 10
-    assert [child.lines() for child in children] == [["done"]] * 3
-    total = sum(len(chosen[n % 2]) for chosen in NATIVE_PLACES.values() for n in range(TIMES))
-    store, _ = open_quickly(str(tmp_path))
+            store.create_topic(topic, partitions, segment_bytes=16384)
+    shapes = list(NATIVE_PLACES.values())
+    places = {f"w{number}": shapes[number % len(shapes)] for number in range(WRITERS)}
+    children = start(processes, tmp_path, places, COMMITS)
+    disturb = StopAndGo(children)
+    assert watch(tmp_path, topics, places, COMMITS, disturb) > 10
+    for child in children:
+        child.signal(signal.SIGCONT)
+    assert [child.lines() for child in children] == [["done"]] * WRITERS
+    assert disturb.stops > 3
+    check_history(tmp_path, topics, places, COMMITS)
+
+
+def check_history(path: Path, topics: dict[str, int], places: Places, times: int) -> None:
+    """All commits are there once, each process's in their order, and nothing is left over."""
+    total = sum(len(chosen[n % len(chosen)]) for chosen in places.values() for n in range(times))
+    store, _ = open_quickly(str(path))
     assert sum(sum(store.visible_ends(topic)) for topic in topics) == total
     for topic, partitions in topics.items():
         for partition in range(partitions):
             found = values(store, partition, topic)
             assert len(set(found)) == len(found)
-            for name in NATIVE_PLACES:  # each process's commits stand in their order
-                mine = [int(v.split(b":")[1]) for v in found if v.startswith(name.encode())]
+            for name in places:
+                mine = [int(v.split(b":")[1]) for v in found if v.startswith(name.encode() + b":")]
                 assert mine == sorted(mine)
     assert errors(store) == []
-    assert list((tmp_path / "meta" / "intents").iterdir()) == []
-    assert list((tmp_path / "staging").iterdir()) == []
+    assert list((path / "meta" / "intents").iterdir()) == []
+    assert list((path / "staging").iterdir()) == []
 
 
 @pytest.mark.parametrize("layout", ["rustlog", "cursus", "cursus-broker"])
@@ -102,6 +147,7 @@ def test_commits_to_a_brokers_directory_are_seen_whole(
     assert sum(store.visible_ends("t")) == 2 * 2 * TIMES
 
 
+@pytest.mark.row(38, 42)
 def test_zombie_and_successor_commit_the_same_version_once(
     tmp_path: Path, processes: Processes
 ) -> None:

@@ -99,6 +99,7 @@ def aftermath(
     return there
 
 
+@pytest.mark.row(8, 9, 40)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_any_failed_call_leaves_all_or_nothing(number: int) -> None:
     base, history, staged = prepared()
@@ -113,6 +114,7 @@ def test_any_failed_call_leaves_all_or_nothing(number: int) -> None:
     assert min(outcomes.values()) > 20, outcomes
 
 
+@pytest.mark.row(11)
 def test_failed_sync_that_drops_the_pages_leaves_all_or_nothing() -> None:
     base, history, staged = prepared()
     counting: list[str] = []
@@ -178,6 +180,7 @@ def dies_at(kind: str, path: str) -> Hook:
     return die
 
 
+@pytest.mark.row(8)
 def test_full_disk_before_the_commit_point_says_that_nothing_was_added() -> None:
     base, _, staged = prepared()
 
@@ -194,6 +197,7 @@ def test_full_disk_before_the_commit_point_says_that_nothing_was_added() -> None
     assert before[("t", 0)] == (0, [b"first"])
 
 
+@pytest.mark.row(9)
 def test_full_disk_behind_the_commit_point_is_finished_when_there_is_space() -> None:
     base, history, staged = prepared()
     full = True

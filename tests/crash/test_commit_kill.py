@@ -42,6 +42,7 @@ def committed(store: Store) -> list[bool]:
     return found
 
 
+@pytest.mark.row(39)
 def test_commit_killed_at_any_call_is_whole_or_nothing(
     original: Path, tmp_path: Path, processes: Processes
 ) -> None:

@@ -8,6 +8,7 @@ from tests.crash.exploration import describe, explore_until
 from tests.sizes import PROCESSES, SAMPLES, SEED, STATES
 
 
+@pytest.mark.row(1, 2, 3, 4)
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_every_crash_state_recovers(capsys: pytest.CaptureFixture[str]) -> None:

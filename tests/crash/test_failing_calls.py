@@ -22,6 +22,7 @@ def pairs_of_story(name: str) -> tuple[int, list[str]]:
         return sweep_pairs(name, FAULT_PAIRS // len(STORIES), SEED)
 
 
+@pytest.mark.row(8, 9, 10, 11, 12, 13)
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_any_failed_call_loses_nothing_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ def opened(path: Path) -> tuple[FaultyVfs, Store]:
     return vfs, on(vfs)
 
 
+@pytest.mark.row(8)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_fails_the_append_and_a_later_one_succeeds(path: Path, number: int) -> None:
     vfs, store = opened(path)
@@ -85,6 +86,7 @@ def test_append_that_failed_never_shows_up_later_so_it_can_be_tried_again(path: 
     assert errors(store) == []
 
 
+@pytest.mark.row(10)
 def test_failed_write_closes_the_partition_until_the_store_is_opened_again(path: Path) -> None:
     vfs, store = opened(path)
     vfs.fail("pwritev", errno.EIO, path=".log")
@@ -101,6 +103,7 @@ def test_failed_write_closes_the_partition_until_the_store_is_opened_again(path:
     assert errors(again) == []
 
 
+@pytest.mark.row(11)
 @pytest.mark.parametrize("drop", [True, False], ids=["pages lost", "pages kept"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_failed_sync_is_marked_never_retried_and_the_tail_is_copied(
@@ -160,6 +163,7 @@ def test_full_disk_noticed_by_a_sync_on_the_way_is_a_failed_sync_too(path: Path)
     assert errors(again) == []
 
 
+@pytest.mark.row(11)
 def test_directory_sync_that_fails_for_a_new_segment_is_marked(path: Path) -> None:
     vfs, store = opened(path)
     store.roll(TOPIC, 0)
@@ -186,6 +190,7 @@ def test_disk_too_full_to_mark_a_failed_sync_still_closes_the_partition(path: Pa
         store.append(TOPIC, 0, [b"d"])
 
 
+@pytest.mark.row(12)
 @pytest.mark.parametrize("size", [1, 7, 64, 100])
 def test_short_writes_are_continued(path: Path, size: int) -> None:
     vfs, store = opened(path)
@@ -195,6 +200,7 @@ def test_short_writes_are_continued(path: Path, size: int) -> None:
     assert errors(store) == []
 
 
+@pytest.mark.row(14)
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_process_without_handles_or_memory_changes_nothing(path: Path, number: int) -> None:
     counting, store = opened(path)
@@ -215,6 +221,7 @@ def test_process_without_handles_or_memory_changes_nothing(path: Path, number: i
     assert errors(reopen(path)) == []
 
 
+@pytest.mark.row(13)
 def test_failed_read_is_never_the_end_of_the_log(tmp_path: Path) -> None:
     with make_store(tmp_path, index_interval_bytes=0) as store:
         for number in range(4):
@@ -242,6 +249,7 @@ def read_everything(store: Store) -> None:
     assert store.offset_for_timestamp(TOPIC, 0, T0 + 3) == 3
 
 
+@pytest.mark.row(15)
 def test_error_from_close_is_a_write_error(path: Path) -> None:
     vfs, store = opened(path)
     vfs.fail("close", errno.EIO, path=".log")
@@ -253,6 +261,29 @@ def test_error_from_close_is_a_write_error(path: Path) -> None:
     again.append(TOPIC, 0, [b"d"])
     assert values(again) == [b"a", b"b", b"d"]
     assert errors(again) == []
+
+
+def test_close_of_a_store_that_fails_is_typed_and_lets_go_of_the_other_files(path: Path) -> None:
+    vfs, store = opened(path)
+    store.append(TOPIC, 0, [b"c"])
+    store.append(TOPIC, 1, [b"d"])
+    vfs.fail("close", errno.EIO, path="t/0/segments")
+    with pytest.raises(WriteFailedError, match="closing"):
+        store.close()
+    assert [call.path for call in vfs.calls if call.kind == "close"][-1].startswith("topics/t/")
+    assert vfs._paths == {}
+    assert values(reopen(path)) == [b"a", b"b", b"c"]
+
+
+def test_metadata_that_cannot_be_read_stops_retention_with_a_typed_error(path: Path) -> None:
+    vfs, store = opened(path)
+    store.alter_topic(TOPIC, retention_bytes=1)
+    for kind in ("stat", "open:read", "pread"):
+        vfs.fail(kind, errno.EIO, path="topic.json")
+        with pytest.raises(StorageError):
+            on(vfs).retain()
+        vfs.faults.clear()
+    assert values(reopen(path)) == [b"a", b"b"]
 
 
 def test_close_that_fails_after_a_failed_sync_hides_neither(path: Path) -> None:
@@ -286,6 +317,7 @@ def work(store: Store, done: list[bytes]) -> None:
     done.append(b"f")
 
 
+@pytest.mark.row(8, 10)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_any_failed_call_loses_nothing_acknowledged_and_invents_nothing(
     tmp_path: Path, number: int

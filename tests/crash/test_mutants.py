@@ -68,6 +68,7 @@ def _is_call(wanted: str, kind: str, path: str) -> bool:
     return f"{kind} {path}" == wanted
 
 
+@pytest.mark.row(1, 2, 3, 7, 11, 16, 20, 21, 31)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_step_that_is_left_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patch, noticed = MUTANTS[name]

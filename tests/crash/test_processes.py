@@ -24,6 +24,7 @@ def processes() -> Iterator[Processes]:
         yield started
 
 
+@pytest.mark.row(31)
 def test_two_processes_append_two_hundred_times_each(tmp_path: Path, processes: Processes) -> None:
     make_store(tmp_path).close()
     children = {
@@ -112,6 +113,7 @@ def test_reader_in_another_process_sees_new_records_without_reopening(
     child.close()
 
 
+@pytest.mark.row(31)
 def test_lock_timeout_names_the_process_that_holds_it(tmp_path: Path, processes: Processes) -> None:
     make_store(tmp_path, 2).close()
     child = processes.start("hold", tmp_path)
@@ -141,6 +143,7 @@ def test_lock_timeout_names_the_process_that_recovers(tmp_path: Path, processes:
     assert values(store) == [b"a", b"late", b"c"]
 
 
+@pytest.mark.row(32)
 def test_lock_of_a_killed_process_is_free_and_the_next_owner_recovers(
     tmp_path: Path, processes: Processes
 ) -> None:
@@ -157,6 +160,7 @@ def test_lock_of_a_killed_process_is_free_and_the_next_owner_recovers(
     assert errors(store) == []
 
 
+@pytest.mark.row(32)
 def test_lock_of_a_stopped_process_is_never_stolen(tmp_path: Path, processes: Processes) -> None:
     make_store(tmp_path).close()
     child = processes.start("hold", tmp_path)

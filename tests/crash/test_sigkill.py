@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.processes import Processes
+from tests.sizes import KILLS
 from tests.stores import TOPIC, errors, make_store, reopen, rows
 
-KILLS = 100
 BATCH = 3
 
 
+@pytest.mark.row(3)
 @pytest.mark.parametrize(
     ("fsync", "kills"), [("batch", KILLS), ("none", 20)], ids=["synced", "page cache only"]
 )

@@ -86,6 +86,7 @@ def whole_frames(crashed: Crashed, size: int) -> int:
     return max(start for start in crashed.frames() if start <= size)
 
 
+@pytest.mark.row(5)
 def test_tail_torn_at_every_byte_recovers_to_the_last_whole_frame(crashed: Crashed) -> None:
     for size in range(crashed.sound, len(crashed.log) + 1):
         log = crashed.log[:size]
@@ -99,6 +100,7 @@ def test_first_frame_of_a_log_torn_at_every_byte_leaves_an_empty_log(tmp_path: P
         crashed.check(crashed.leave(log), log, whole_frames(crashed, size))
 
 
+@pytest.mark.row(5)
 @pytest.mark.parametrize("fill", ["zeros", "ones", "random"])
 def test_tail_filled_with_anything_is_cut(crashed: Crashed, fill: str) -> None:
     for size in range(crashed.sound, len(crashed.log), 7):
@@ -153,6 +155,7 @@ def nothing_published(path: Path) -> None:
     (path / "topics/t/watermark").unlink()
 
 
+@pytest.mark.row(6)
 @pytest.mark.parametrize("lose", [no_checkpoint, nothing_published])
 def test_bad_frame_below_the_durable_point_closes_the_partition_and_deletes_nothing(
     tmp_path: Path, lose: Callable[[Path], None]
@@ -176,6 +179,7 @@ def test_bad_frame_below_the_durable_point_closes_the_partition_and_deletes_noth
         assert values(store, 1) == [b"0", b"1", b"2", b"works"]
 
 
+@pytest.mark.row(6)
 def test_last_acknowledged_frame_that_rots_is_damage_not_a_torn_tail(tmp_path: Path) -> None:
     with make_store(tmp_path) as store:
         store.append(TOPIC, 0, [b"a"])

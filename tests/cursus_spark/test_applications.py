@@ -122,6 +122,7 @@ def tags(log: Path) -> set[str]:
     return set(found)
 
 
+@pytest.mark.row(41)
 def test_two_jobs_on_one_topic_lose_and_mix_nothing(runs: Runs, spark: SparkSession) -> None:
     log, looks = runs.log("shared"), 0
     while not (runs.done("left") and runs.done("right")):
@@ -139,6 +140,7 @@ def test_two_jobs_on_one_topic_lose_and_mix_nothing(runs: Runs, spark: SparkSess
     assert looks > 0
 
 
+@pytest.mark.row(37)
 def test_a_task_that_fails_twice_and_a_killed_worker_write_once(runs: Runs) -> None:
     ended = runs.ended("faults")
     assert ended.result == 3 * WRITE, ended.errors
@@ -152,6 +154,7 @@ def test_a_version_written_again_is_skipped_and_that_is_logged(runs: Runs) -> No
     assert message in runs.ended("faults").errors
 
 
+@pytest.mark.row(39)
 @pytest.mark.parametrize(("fault", "layout"), KILLS)
 def test_a_commit_whose_driver_was_killed_happens_whole_or_not_at_all(
     runs: Runs, fault: str, layout: str

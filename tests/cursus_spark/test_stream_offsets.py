@@ -145,6 +145,7 @@ def test_an_end_that_goes_back_is_an_error_and_not_a_second_reading(store: Store
     assert stream.drain() == [["5"]]
 
 
+@pytest.mark.row(35)
 def test_behind_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

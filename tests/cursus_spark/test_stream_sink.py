@@ -36,6 +36,7 @@ def forget_last_commit(streams: Streams, name: str) -> None:
 
 
 @needs_read_limits
+@pytest.mark.row(42)
 def test_a_batch_that_is_run_again_adds_nothing(streams: Streams) -> None:
     rows = streams.read("in", maxOffsetsPerTrigger=2).select("value")
     with streams.store() as store:
@@ -70,6 +71,7 @@ def test_the_application_id_takes_the_place_of_the_query(streams: Streams) -> No
 
 
 @needs_read_limits
+@pytest.mark.row(41)
 def test_two_queries_into_one_topic_both_arrive_whole_and_in_order(streams: Streams) -> None:
     with streams.store() as store:
         store.create_topic("in-2")

@@ -71,6 +71,7 @@ def test_every_layout_takes_a_batch_once(tmp_path: Path, layout: str) -> None:
     assert query.values() == [b"0", b"more", b"1", b"more"]
 
 
+@pytest.mark.row(42)
 def test_a_repeated_commit_adds_nothing_and_says_so(
     query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,6 +89,7 @@ def test_tasks_follow_each_other_in_the_order_of_their_messages(query: Query) ->
     assert query.values() == [b"first", b"second"]
 
 
+@pytest.mark.row(37, 38)
 def test_a_failed_attempt_and_a_zombie_leave_nothing_in_the_topic(query: Query) -> None:
     first, again = query.task(0, b"a"), query.task(0, b"a")
     query.writer().commit([again], 0)
@@ -98,6 +100,7 @@ def test_a_failed_attempt_and_a_zombie_leave_nothing_in_the_topic(query: Query) 
     assert {first.job, again.job, zombie.job} == {first.job}
 
 
+@pytest.mark.row(38)
 def test_a_zombie_that_writes_while_staging_is_dropped_does_not_fail_the_commit(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_zombie_that_writes_while_staging_is_dropped_does_not_fail_the_commit(
     assert query.values() == [b"a"]
 
 
+@pytest.mark.row(43)
 def test_abort_accepts_holes_and_drops_what_was_staged(query: Query) -> None:
     query.writer().abort([None, None], 0)
     message = query.task(0, b"a")
@@ -124,6 +128,7 @@ def test_abort_accepts_holes_and_drops_what_was_staged(query: Query) -> None:
     assert query.values() == []
 
 
+@pytest.mark.row(40)
 def test_abort_after_a_decided_commit_finishes_it(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +148,7 @@ def test_abort_after_a_decided_commit_finishes_it(
     assert query.values() == [b"a"]
 
 
+@pytest.mark.row(43)
 def test_an_empty_batch_is_recorded_and_no_task_at_all_is_fine(query: Query) -> None:
     query.writer().commit([query.task(0)], 0)
     query.writer().commit([], 1)
@@ -165,6 +171,7 @@ def test_queries_count_their_batches_apart_and_an_application_id_joins_them(
     assert query.values() == [b"one", b"two", b"three"]
 
 
+@pytest.mark.row(30, 43)
 def test_messages_that_do_not_fit_together_are_refused(query: Query) -> None:
     message = query.task(0, b"a")
     for wrong in ([None, message], [message, replace(message, batch_id=1)]):

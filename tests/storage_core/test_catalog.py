@@ -118,6 +118,7 @@ def test_creating_twice_fails_unless_that_is_fine(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "topics")) == [TOPIC]
 
 
+@pytest.mark.row(26)
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", "../x", "a/b", "a\\b", "a\0b", "a b", "ä", "~x", "x" * 250, "a\n", "%2e%2e"],
@@ -144,6 +145,7 @@ def test_names_of_the_whitelist_work(tmp_path: Path, name: str) -> None:
     assert values(store, topic=name) == [b"a"]
 
 
+@pytest.mark.row(26)
 def test_name_that_differs_only_in_case_is_refused(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     with pytest.raises(InvalidNameError, match="only in case"):
@@ -284,6 +286,7 @@ def test_full_disk_makes_no_topic_and_leaves_no_rubbish(tmp_path: Path) -> None:
     assert store.topics() == [TOPIC, "u"]
 
 
+@pytest.mark.row(27)
 def test_link_in_the_place_of_a_topic_is_refused(tmp_path: Path) -> None:
     make_and_fill(tmp_path / "one")
     make_and_fill(tmp_path / "two")

@@ -79,6 +79,7 @@ def test_line_of_a_topic_recreated_under_the_name_is_not_found(tmp_path: Path) -
     assert checkpoint.find(vfs, "t", 1, UUID_1) is None
 
 
+@pytest.mark.row(18)
 def test_every_bit_flip_makes_it_empty_not_wrong(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     checkpoint.create(vfs, 1000)
@@ -106,6 +107,7 @@ def test_lines_with_other_fields_make_it_empty(tmp_path: Path, rows: list[object
     assert checkpoint.read(vfs) == {}
 
 
+@pytest.mark.row(18)
 @pytest.mark.parametrize("state", ["missing", "damaged", "no meta lock"])
 def test_store_without_a_checkpoint_gives_the_same_answers(tmp_path: Path, state: str) -> None:
     with make_store(tmp_path) as store:

@@ -24,6 +24,7 @@ from tests.faults import CrashError, faulty
 from tests.processes import wait_until
 
 
+@pytest.mark.row(12)
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 def test_short_writes_are_continued(tmp_path: Path, size: int) -> None:
     vfs = faulty(tmp_path)
@@ -35,6 +36,7 @@ def test_short_writes_are_continued(tmp_path: Path, size: int) -> None:
     vfs.close(fd)
 
 
+@pytest.mark.row(12)
 def test_interrupted_writes_are_continued(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     vfs.short_writes = 2
@@ -45,6 +47,7 @@ def test_interrupted_writes_are_continued(tmp_path: Path) -> None:
     vfs.close(fd)
 
 
+@pytest.mark.row(12)
 def test_write_that_takes_nothing_is_an_error(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     vfs.short_writes = 0
@@ -62,6 +65,7 @@ def test_more_buffers_than_the_system_takes_are_written(tmp_path: Path) -> None:
     vfs.close(fd)
 
 
+@pytest.mark.row(2)
 def test_replace_syncs_data_before_the_name_and_the_name_before_returning(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     replace_file(vfs, "a", b"new")
@@ -93,6 +97,7 @@ def test_read_file_gives_none_for_nothing_and_stops_at_its_limit(tmp_path: Path)
     assert read_file(vfs, "a", 10) == b"0123456789"
 
 
+@pytest.mark.row(2)
 def test_directories_are_made_durable_from_the_top(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     make_directories(vfs, "a/b/c")
@@ -105,6 +110,7 @@ def test_directories_are_made_durable_from_the_top(tmp_path: Path) -> None:
     make_directories(vfs, "a/b/c")
 
 
+@pytest.mark.row(27)
 def test_remove_tree_does_not_follow_links(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

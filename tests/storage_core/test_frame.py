@@ -152,6 +152,7 @@ def test_compression_makes_repetitive_bodies_smaller() -> None:
     assert encode(columns, "zstd").header.length < plain / 4
 
 
+@pytest.mark.row(16)
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_every_single_bit_flip_is_detected(compression: str) -> None:
     data = joined(encode(all_columns(), compression))
@@ -169,6 +170,7 @@ def header_with(**changes: int) -> bytes:
     return pack_header(unpack_header(ONE_VALUE)._replace(**changes))
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -204,6 +206,7 @@ def with_body(body: bytes) -> bytes:
     return header + body + trailer
 
 
+@pytest.mark.row(24)
 def test_body_with_hostile_contents_is_refused_not_believed() -> None:
     """A valid checksum does not make a body safe: no flip may crash, hang or grow the process."""
     body = ONE_VALUE[HEADER_BYTES:-8]
@@ -217,6 +220,7 @@ def test_body_with_hostile_contents_is_refused_not_believed() -> None:
         assert isinstance(batch.column(0)[0].as_py(), bytes | None)
 
 
+@pytest.mark.row(24)
 def test_offsets_that_point_outside_the_data_are_refused() -> None:
     body = bytearray(ONE_VALUE[HEADER_BYTES:-8])
     at = body.index(struct.pack("<ii", 0, 5))
@@ -225,6 +229,7 @@ def test_offsets_that_point_outside_the_data_are_refused() -> None:
         decode(with_body(bytes(body)))
 
 
+@pytest.mark.row(25)
 def test_buffers_that_name_their_own_size_are_refused() -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 1000])})
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -235,6 +240,15 @@ def test_buffers_that_name_their_own_size_are_refused() -> None:
     body = messages[1].serialize().to_pybytes()
     with pytest.raises(BrokenFrameError, match="compresses its buffers"):
         decode(with_body(body + bytes(-len(body) % 8)))
+
+
+@pytest.mark.row(24)
+def test_body_that_says_it_is_the_end_of_a_stream_is_refused() -> None:
+    header = unpack_header(ONE_VALUE)
+    body = bytearray(ONE_VALUE[HEADER_BYTES:])
+    body[4:8] = bytes(4)
+    with pytest.raises(BrokenFrameError, match="End of Arrow stream"):
+        decode_body(header, pa.py_buffer(bytes(body)))
 
 
 def test_timestamp_bounds_stand_in_the_header() -> None:

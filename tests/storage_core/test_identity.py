@@ -81,6 +81,7 @@ def without_identity(path: Path) -> Store:
     return reopen(path)
 
 
+@pytest.mark.row(22)
 def test_missing_broker_id_refuses_every_write_but_reads_work(tmp_path: Path) -> None:
     store = without_identity(tmp_path)
     for write in (
@@ -108,6 +109,7 @@ def test_opening_with_create_does_not_paper_over_a_missing_identity(tmp_path: Pa
         store.append(TOPIC, 0, [b"b"])
 
 
+@pytest.mark.row(22)
 def test_repair_restores_a_missing_broker_id_from_the_topics(tmp_path: Path) -> None:
     store = without_identity(tmp_path)
     owner = store.topic(TOPIC).store_uuid
@@ -128,6 +130,7 @@ def test_repair_does_not_choose_between_two_owners(tmp_path: Path) -> None:
         store.repair()
 
 
+@pytest.mark.row(22)
 def test_topic_copied_in_from_another_store_is_refused(tmp_path: Path) -> None:
     with make_store(tmp_path / "one") as one:
         one.append(TOPIC, 0, [b"a"])
@@ -148,6 +151,7 @@ def test_topic_copied_in_from_another_store_is_refused(tmp_path: Path) -> None:
     assert [problem.code for problem in errors(store)] == ["IDENTITY_MISMATCH"]
 
 
+@pytest.mark.row(22)
 def test_copy_of_a_whole_store_is_a_store(tmp_path: Path) -> None:
     with make_store(tmp_path / "one") as one:
         one.append(TOPIC, 0, [b"a"])

@@ -28,6 +28,7 @@ def test_file_has_these_bytes() -> None:
     assert metafile.load(BYTES, "x") == FIELDS
 
 
+@pytest.mark.row(16)
 def test_every_bit_flip_is_detected() -> None:
     for bit, flipped in flips(BYTES):
         assert refused(DamagedMetadataError, metafile.load, flipped, "x"), bit
@@ -39,6 +40,7 @@ def test_every_truncation_is_detected() -> None:
             metafile.load(BYTES[:size], "x")
 
 
+@pytest.mark.row(29)
 @pytest.mark.parametrize(
     "text",
     [
@@ -62,6 +64,13 @@ def test_hostile_json_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedMetadataError) as caught:
         metafile.load(text, "meta/x.json")
     assert caught.value.path == "meta/x.json"
+
+
+@pytest.mark.row(29)
+def test_half_a_character_is_refused_and_a_whole_one_is_not() -> None:
+    with pytest.raises(DamagedMetadataError, match="half a character"):
+        metafile.load(metafile.dump({"name": "\ud800"}), "x")
+    assert metafile.load(metafile.dump({"name": "🎉"}), "x") == {"name": "🎉"}
 
 
 def test_same_contents_spelled_differently_are_refused() -> None:

@@ -63,6 +63,7 @@ def test_read_returns_exactly_the_range(store: Store) -> None:
             assert offsets(store, start=start, end=end) == list(range(first, stop))
 
 
+@pytest.mark.row(35)
 def test_start_outside_the_log_names_both_bounds(store: Store) -> None:
     for start in (11, 12, 10**18):
         with pytest.raises(OffsetOutOfRangeError, match="holds 0 to 10") as caught:
@@ -72,6 +73,7 @@ def test_start_outside_the_log_names_both_bounds(store: Store) -> None:
         assert (error.start, error.end) == (0, 10)
 
 
+@pytest.mark.row(35)
 def test_start_before_the_log_names_both_bounds(store: Store) -> None:
     store.alter_topic(TOPIC, retention_bytes=0)
     store.retain()
@@ -244,6 +246,7 @@ def test_read_stops_at_the_end_it_saw_at_first(tmp_path: Path) -> None:
     assert [row["value"] for row in rows(batches)] == [b"a"]
 
 
+@pytest.mark.row(36)
 def test_read_in_a_segment_that_retention_removes_finishes_on_its_map(tmp_path: Path) -> None:
     store = make_store(tmp_path, frame_records=5000, retention_bytes=0)
     store.append(TOPIC, 0, [b"x"] * 10_000)
@@ -256,6 +259,7 @@ def test_read_in_a_segment_that_retention_removes_finishes_on_its_map(tmp_path: 
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 10_000
 
 
+@pytest.mark.row(36)
 def test_read_that_retention_overtakes_is_told_what_is_lost(tmp_path: Path) -> None:
     writer = make_store(tmp_path, frame_records=5000, retention_bytes=0)
     for _ in range(3):
@@ -270,6 +274,7 @@ def test_read_that_retention_overtakes_is_told_what_is_lost(tmp_path: Path) -> N
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (TOPIC, 0, 5000)
 
 
+@pytest.mark.row(36)
 def test_readers_beside_retention_and_appends_read_right_or_are_told(tmp_path: Path) -> None:
     writer = make_store(tmp_path, segment_bytes=4096, retention_bytes=8192, fsync="none")
     writer.append(TOPIC, 0, [b"%08d" % number * 50 for number in range(40)])

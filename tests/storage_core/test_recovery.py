@@ -72,6 +72,7 @@ def test_recovering_twice_changes_nothing_more(tmp_path: Path) -> None:
     assert values(reopen(tmp_path)) == ALL
 
 
+@pytest.mark.row(4)
 def test_recovery_that_crashes_at_any_step_ends_in_the_same_bytes(tmp_path: Path) -> None:
     original = tmp_path / "original"
     three_segments(original)
@@ -104,6 +105,7 @@ def test_recovery_that_crashes_at_any_step_ends_in_the_same_bytes(tmp_path: Path
         shutil.rmtree(path)
 
 
+@pytest.mark.row(20)
 def test_missing_middle_segment_closes_the_partition(tmp_path: Path) -> None:
     three_segments(tmp_path, partitions=2)
     segment(tmp_path, 2).unlink()
@@ -119,6 +121,7 @@ def test_missing_middle_segment_closes_the_partition(tmp_path: Path) -> None:
         values(store)
 
 
+@pytest.mark.row(20)
 def test_missing_last_segment_closes_the_partition(tmp_path: Path) -> None:
     three_segments(tmp_path)
     segment(tmp_path, 4).unlink()
@@ -195,6 +198,7 @@ def test_leftover_temporary_files_are_removed_and_strangers_reported(tmp_path: P
     ]
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize("suffix", [".idx", ".timeidx"])
 @pytest.mark.parametrize("how", ["missing", "empty", "short", "zeros", "garbage", "stale"])
 def test_broken_indexes_of_closed_segments_are_reported_worked_around_and_repaired(

@@ -133,6 +133,7 @@ def test_size_limit_drops_the_oldest(tmp_path: Path) -> None:
     assert errors(store) == []
 
 
+@pytest.mark.row(34)
 def test_clock_that_went_back_makes_nothing_older(tmp_path: Path) -> None:
     filled(tmp_path, retention_ms=1000).close()
     assert at(tmp_path, T0 - 10**12).retain() == {}
@@ -148,6 +149,7 @@ def test_newest_record_decides_though_it_is_not_the_last(tmp_path: Path) -> None
     assert at(tmp_path, T0 + 61_000_001).retain() == {(TOPIC, 0): [0]}
 
 
+@pytest.mark.row(17)
 @pytest.mark.parametrize("how", ["zeros", "zero padded", "truncated", "garbage", "of another"])
 def test_lying_time_index_never_makes_retention_delete_early(tmp_path: Path, how: str) -> None:
     filled(tmp_path, retention_ms=1000).close()
@@ -194,6 +196,7 @@ def test_tombs_are_durable_before_anything_goes_and_go_after_that_is_durable(
     assert steps == [*tomb, *tomb, sync, *bury, *bury, sync, ("unlink", "tomb"), ("unlink", "tomb")]
 
 
+@pytest.mark.row(21)
 def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
     original = tmp_path / "original"
     filled(original, retention_ms=1000).close()
@@ -227,6 +230,7 @@ def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
         shutil.rmtree(path)
 
 
+@pytest.mark.row(20, 21)
 @pytest.mark.parametrize(
     "contents", [pack_tomb(2), b"", b"torn", bytes(20)], ids=["whole", "empty", "torn", "zeros"]
 )

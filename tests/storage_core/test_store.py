@@ -264,6 +264,7 @@ def test_records_without_a_timestamp_get_the_append_time(tmp_path: Path) -> None
     assert batch.column(1).to_pylist() == [1, 0, 0]
 
 
+@pytest.mark.row(34)
 def test_append_time_never_goes_back_although_the_clock_does(tmp_path: Path) -> None:
     make_store(tmp_path).close()
 
@@ -456,6 +457,7 @@ def test_pickled_store_carries_where_and_how_but_no_handles(tmp_path: Path) -> N
     assert values(store) == [b"a", b"b"]
 
 
+@pytest.mark.row(28)
 def test_store_that_we_may_not_write_reads_and_says_so(tmp_path: Path) -> None:
     make_store(tmp_path).append(TOPIC, 0, [b"a"])
     vfs = faulty(tmp_path)
@@ -469,6 +471,7 @@ def test_store_that_we_may_not_write_reads_and_says_so(tmp_path: Path) -> None:
     assert vfs.changes == 0
 
 
+@pytest.mark.row(33)
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse"])
 def test_file_systems_whose_locks_may_not_hold_are_refused_for_writing(
     tmp_path: Path, kind: str
@@ -484,6 +487,7 @@ def test_file_systems_whose_locks_may_not_hold_are_refused_for_writing(
     assert allowed.append(TOPIC, 0, [b"b"]).start == 1
 
 
+@pytest.mark.row(33)
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "overlay", "tmpfs", ""])
 def test_local_file_systems_are_fine(tmp_path: Path, kind: str) -> None:
     make_store(tmp_path).close()
@@ -492,6 +496,7 @@ def test_local_file_systems_are_fine(tmp_path: Path, kind: str) -> None:
     assert on(vfs).append(TOPIC, 0, [b"a"]).start == 0
 
 
+@pytest.mark.row(27)
 @pytest.mark.parametrize("what", ["link", "fifo", "directory"])
 @pytest.mark.parametrize(
     "where",
@@ -521,6 +526,7 @@ def test_planted_files_are_refused_without_hanging(tmp_path: Path, where: str, w
         assert outside.read_bytes() == before
 
 
+@pytest.mark.row(27)
 def test_link_in_the_place_of_a_partition_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "store"
     make_store(root).append(TOPIC, 0, [b"a"])

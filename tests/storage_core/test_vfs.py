@@ -49,6 +49,7 @@ def test_more_buffers_than_one_call_takes_are_a_short_write(vfs: PosixVfs) -> No
     vfs.close(fd)
 
 
+@pytest.mark.row(27)
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "..", "a/.."])
 def test_paths_that_leave_the_root_are_refused(vfs: PosixVfs, path: str) -> None:
     vfs.mkdir("a")
@@ -61,6 +62,7 @@ def test_paths_that_leave_the_root_are_refused(vfs: PosixVfs, path: str) -> None
             call()
 
 
+@pytest.mark.row(27)
 def test_symlinks_are_never_followed(vfs: PosixVfs, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -87,6 +89,7 @@ def test_symlinks_are_never_followed(vfs: PosixVfs, tmp_path: Path) -> None:
     assert sorted(os.listdir(outside)) == ["secret"]
 
 
+@pytest.mark.row(27)
 def test_fifos_devices_and_directories_are_refused_without_hanging(vfs: PosixVfs) -> None:
     os.mkfifo(Path(vfs.root) / "fifo")
     vfs.mkdir("dir")

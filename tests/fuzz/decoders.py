@@ -1,0 +1,182 @@
+"""The decoders alone, without files around them: each takes any bytes, or says what is wrong.
+
+Where a decoder has a plain twin the two must agree; where bytes carry a checksum, bytes that were
+changed must be refused or give what was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+
+from storage_core import metafile, retention, state, transactions, watermark
+from storage_core.broker_index import parse_broker_index, parse_rustlog_index
+from storage_core.broker_records import parse_bodies
+from storage_core.errors import BrokenFrameError
+from storage_core.foreign import summaries
+from storage_core.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.index import parse_open, parse_sealed
+from storage_core.lanes import walk_lanes
+from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, payload_column, walk_scalar
+from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
+from tests.fuzz.trees import files_of
+from tests.storage_core.broker_oracle import CUTS, LAYOUT, plain_parse
+
+Decoder = Callable[[bytes, Random], None]
+
+
+class WrongBytesError(Exception):
+    """A decoder made something of bytes that say something else."""
+
+
+@cache
+def samples(tree: str, suffix: str) -> tuple[bytes, ...]:
+    """Files of the corpus of one kind."""
+    files = files_of(tree).items()
+    return tuple(data for path, data in files if path.endswith(suffix) and data)
+
+
+@cache
+def frames_of(data: bytes) -> frozenset[bytes]:
+    """The sound frames of a segment, one by one."""
+    found, at = [], 0
+    while at < len(data):
+        length = unpack_header(data[at : at + HEADER_BYTES]).length
+        found.append(data[at : at + length])
+        at += length
+    return frozenset(found)
+
+
+def frame(data: bytes, rng: Random) -> None:
+    """Bytes that pass as a frame are one that was written, unless somebody forged checksums."""
+    forged = rng.random() < 0.5
+    frames = sorted(frames_of(data))
+    before = rng.choice(frames)
+    changed = with_right_checksums(before, rng) if forged else mutated(before, rng)
+    try:
+        header = unpack_header(changed)
+        rest = pa.py_buffer(changed[HEADER_BYTES : header.length])
+        check_frame(header, rest)
+        decoded = decode_body(header, rest)
+    except BrokenFrameError:
+        return
+    if not forged and changed[: header.length] not in frames:
+        raise WrongBytesError("a changed frame passes")
+    if decoded is not None:
+        decoded.to_pylist() if forged and _printable(decoded) else decoded.validate(full=True)
+
+
+def _printable(batch: pa.RecordBatch) -> bool:
+    """Python has no word for moments before the year 1 or after 9999."""
+    return "timestamp" not in batch.schema.names
+
+
+def rows(fmt: RowFormat) -> Decoder:
+    """Both walkers of a row format find the same records, inside the data."""
+
+    def decode(data: bytes, rng: Random) -> None:
+        changed = mutated(data, rng)
+        scalar = walk_scalar(changed, 0, len(changed), fmt)
+        entries = np.array(sorted(rng.sample(range(len(changed) + 9), 3)), dtype=np.int64)
+        lanes = walk_lanes(changed, 0, len(changed), fmt, entries)
+        buffer = pa.py_buffer(changed)
+        first, second = (payload_column(buffer, found, fmt) for found in (scalar, lanes))
+        first.validate(full=True)
+        if not first.equals(second):
+            raise WrongBytesError(f"{len(first)} records one by one, {len(second)} in lanes")
+
+    return decode
+
+
+def bodies(data: bytes, rng: Random) -> None:
+    """The fields of the broker's messages are those that a plain parser finds."""
+    body = mutated(data[4 : 4 + struct.unpack_from(">I", data)[0]], rng)
+    if not body:
+        return
+    framed = struct.pack(">I", len(body)) + body
+    found = walk_scalar(framed, 0, len(framed), CURSUS_BROKER)
+    parsed = parse_bodies(framed, found)
+    plain = plain_parse(body, LAYOUT, CUTS)
+    values = parsed.value_column(pa.py_buffer(framed))
+    values.validate(full=True)
+    # An offset that no log can reach is damage to us.
+    sound = plain is not None and plain.fields["offset"] < 1 << 63
+    expected = [plain.fields["payload"]] if sound and plain is not None else []
+    if values.to_pylist() != expected:
+        raise WrongBytesError(f"payload {values.to_pylist()}, not {expected}")
+
+
+def sealed_index(data: bytes, rng: Random) -> None:
+    changed = mutated(data, rng)
+    for kind in ("offset", "time"):
+        size = rng.choice((0, 504, 512, 1 << 40))
+        found = parse_sealed("offset" if kind == "offset" else "time", changed, size)
+        if found is not None and changed != data:
+            raise WrongBytesError("a changed index passes")
+    parse_open(changed, 504)
+
+
+def broker_indexes(data: bytes, rng: Random) -> None:
+    changed = mutated(data, rng)
+    for parse in (parse_broker_index, parse_rustlog_index):
+        entries = parse(changed, 300)
+        if len(entries.positions) and int(entries.positions[-1]) > 300:
+            raise WrongBytesError("an entry points behind the log")
+
+
+def json_file(data: bytes, rng: Random) -> None:
+    forged = rng.random() < 0.5
+    changed = with_another_field(data, rng) if forged else mutated(data, rng)
+    fields = metafile.load(changed, "a file")
+    if not forged and changed != data:
+        raise WrongBytesError("a changed metadata file passes")
+    for text in (value for value in fields.values() if isinstance(value, str)):
+        text.encode()
+
+
+def small_files(data: bytes, rng: Random) -> None:
+    """Watermark, tomb, state word, counts of rows and the broker's journal."""
+    changed = mutated(data, rng)
+    mark = watermark.unpack(changed)
+    if mark is not None and changed != data:
+        raise WrongBytesError("a changed watermark passes")
+    retention.unpack_tomb(changed)
+    state.unpack(changed)
+    summaries.unpack(changed)
+    transactions.parse_journal(changed)
+
+
+DECODERS: tuple[tuple[str, str, Decoder], ...] = (
+    ("native", ".log", frame),
+    ("native", ".frames", frame),
+    ("native", ".log", frame),
+    ("native", "idx", sealed_index),
+    ("native", ".json", json_file),
+    ("native", "broker.id", json_file),
+    ("native", "watermark", small_files),
+    ("native", "lock", small_files),
+    ("cursus", ".log", rows(CURSUS)),
+    ("cursus", ".rows", small_files),
+    ("rustlog", ".log", rows(RUSTLOG)),
+    ("rustlog", ".index", broker_indexes),
+    ("cursus-broker", ".log", rows(CURSUS_BROKER)),
+    ("cursus-broker", ".log", bodies),
+    ("cursus-broker", ".index", broker_indexes),
+    ("cursus-broker", ".journal", small_files),
+)
+
+
+def decode(rng: Random) -> None:
+    """Let one decoder see changed bytes.
+
+    Raises:
+        WrongBytesError: it made something wrong of them.
+        Exception: anything but a typed error.
+    """
+    tree, suffix, decoder = rng.choice(DECODERS)
+    decoder(rng.choice(samples(tree, suffix)), rng)

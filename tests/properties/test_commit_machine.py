@@ -1,0 +1,203 @@
+"""Two writers driven by chance on disks that lose power, beside a model of what they were told."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.crash.disk import Choice, Item
+from tests.crash.exploration import quickly
+from tests.crash.explorer import recover
+from tests.crash.invariants import (
+    CONFIG,
+    History,
+    Transaction,
+    World,
+    check_recovered,
+    check_view,
+    look,
+    new_store,
+)
+from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
+from tests.sizes import MACHINE_EXAMPLES, MACHINE_STEPS, SEED
+
+PLACES = [("t", 0), ("t", 1), ("u", 0)]
+WRITERS = st.integers(0, 1)
+SIZES = st.sampled_from([8, 8, 700, 1400])
+SEEDS = st.integers(0, 1 << 32)
+HINTS = (".idx", ".timeidx", "checkpoint.json")
+
+
+class CommitMachine(RuleBasedStateMachine):
+    """``history`` is the model: what was acknowledged, seen and given up."""
+
+    @initialize(frame_bytes=st.sampled_from([1024, 4096]), interval=st.sampled_from([0, 4096]))
+    def create(self, frame_bytes: int, interval: int) -> None:
+        self.vfs = new_store(
+            {"t": 2, "u": 1},
+            segment_bytes=4096,
+            frame_bytes=frame_bytes,
+            index_interval_bytes=interval,
+        )
+        self.history = History()
+        self.versions = {"app": 0, "other": 0}
+        self.count = 0
+        self.open(self.vfs)
+
+    def open(self, vfs: MemoryVfs) -> None:
+        """New processes on these files."""
+        self.vfs = vfs
+        self.worlds = [World(vfs, self.history, CONFIG) for _ in range(2)]
+        for number, world in enumerate(self.worlds):
+            self.count += 1
+            world.jobs = 1000 * self.count + 500 * number
+
+    def values(self, count: int, size: int) -> list[bytes]:
+        self.count += 1
+        return [(b"%d-%d" % (self.count, n)).ljust(size, b".") for n in range(count)]
+
+    @rule(writer=WRITERS, place=st.sampled_from(PLACES), count=st.integers(1, 3), size=SIZES)
+    def append(self, writer: int, place: tuple[str, int], count: int, size: int) -> None:
+        self.worlds[writer].append(*place, *self.values(count, size))
+
+    def staged(
+        self, writer: int, places: list[tuple[str, int]], app: str, size: int
+    ) -> Transaction:
+        self.versions[app] += 1
+        return self.worlds[writer].stage(app, self.versions[app], dict.fromkeys(places, 2), size)
+
+    @rule(
+        writer=WRITERS,
+        places=st.lists(st.sampled_from(PLACES), min_size=1, unique=True),
+        app=st.sampled_from(["app", "other"]),
+        size=SIZES,
+    )
+    def commit(self, writer: int, places: list[tuple[str, int]], app: str, size: int) -> None:
+        self.worlds[writer].commit(self.staged(writer, places, app, size))
+
+    @rule(writer=WRITERS, data=st.data())
+    def commit_again(self, writer: int, data: st.DataObject) -> None:
+        """A version that is in the ledger, or behind one that is, adds nothing."""
+        if self.history.committed:
+            app, version = data.draw(st.sampled_from(sorted(self.history.committed)))
+            world = self.worlds[writer]
+            again = world.stage(app, version, {("t", 0): 1})
+            done = [
+                txn for txn in self.history.transactions if (txn.app, txn.version) == (app, version)
+            ]
+            if any(("t", 0) in txn.values or ("t", 1) in txn.values for txn in done):
+                result = world.store.commit(again.job, again.parts, app=app, version=version)
+                assert result.skipped
+
+    @rule(writer=WRITERS, places=st.lists(st.sampled_from(PLACES), min_size=1, unique=True))
+    def abort(self, writer: int, places: list[tuple[str, int]]) -> None:
+        self.worlds[writer].abort(self.staged(writer, places, "app", 8))
+
+    @rule(writer=WRITERS, place=st.sampled_from(PLACES))
+    def roll(self, writer: int, place: tuple[str, int]) -> None:
+        self.worlds[writer].store.roll(*place)
+
+    @rule(writer=WRITERS, limit=st.sampled_from([1, 4096]))
+    def retain(self, writer: int, limit: int) -> None:
+        store = self.worlds[writer].store
+        store.alter_topic("t", retention_bytes=limit)
+        store.retain()
+        for partition in (0, 1):
+            self.history.starts["t", partition] = store.start_offset("t", partition)
+
+    @rule(writer=WRITERS)
+    def reopen(self, writer: int) -> None:
+        self.worlds[writer].reopen()
+
+    @rule(seed=SEEDS)
+    def corrupt_a_hint(self, seed: int) -> None:
+        rng = Random(seed)
+        hints = [file for path, file in self.vfs.top.files().items() if path.endswith(HINTS)]
+        if hints:
+            file = rng.choice(hints)
+            at = rng.randrange(len(file.data) + 1)
+            file.data = file.synced = rng.choice(
+                (b"", file.data[:at], file.data[:at] + rng.randbytes(9) + file.data[at + 9 :])
+            )
+            file.sectors, file.sizes = {}, []
+            self.open(self.vfs)
+
+    @rule(seed=SEEDS, likely=st.sampled_from([0.0, 0.5, 1.0]))
+    def lose_power(self, seed: int, likely: float) -> None:
+        rng = Random(seed)
+
+        def choose(items: Any) -> Choice:
+            kept: dict[Item, int] = {}
+            for item in items:
+                kept[item] = rng.randrange(1, item.ages) if rng.random() < likely else 0
+            return kept
+
+        self.open(self.vfs.power_cut(choose, rng.randbytes(16)))
+        store = recover(self.vfs, self.history, rng)
+        check_recovered(self.vfs, store, self.history)
+
+    @rule(
+        calls=st.integers(0, 90),
+        cut=st.booleans(),
+        seed=SEEDS,
+        places=st.lists(st.sampled_from(PLACES), min_size=1, unique=True),
+        size=SIZES,
+    )
+    def die(
+        self, calls: int, cut: bool, seed: int, places: list[tuple[str, int]], size: int
+    ) -> None:
+        """Both processes are killed in the middle of a commit; others go on, or the power fails."""
+        self.vfs.crash_after = self.vfs.calls + calls
+        with suppress(CrashError):
+            self.worlds[0].commit(self.staged(0, places, "app", size))
+        self.vfs.crash_after = None
+        if cut:
+            self.lose_power(seed, Random(seed).choice((0.0, 0.5, 1.0)))
+        else:
+            self.open(self.vfs.kill())
+
+    @invariant()
+    def readers_see_what_they_may(self) -> None:
+        if hasattr(self, "vfs"):
+            view = look(self.vfs)
+            check_view(view, self.history)
+            for place, (start, values) in view.items():
+                seen = {(*place, start + n): value for n, value in enumerate(values)}
+                self.history.seen |= seen
+
+    def teardown(self) -> None:
+        if hasattr(self, "vfs"):
+            self.open(self.vfs.kill())
+            store = recover(self.vfs, self.history, Random(0))
+            check_recovered(self.vfs, store, self.history)
+
+
+@pytest.mark.row(1, 3, 17, 21, 31)
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_whatever_writers_and_disks_do_the_model_holds() -> None:
+    with quickly(SEED):
+        run_state_machine_as_test(
+            CommitMachine,
+            settings=settings(
+                max_examples=MACHINE_EXAMPLES,
+                stateful_step_count=MACHINE_STEPS,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                suppress_health_check=[HealthCheck.too_slow],
+            ),
+        )

@@ -1,0 +1,108 @@
+"""Lengths that ask for all memory: refused before anything of that size is allocated."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from pathlib import Path
+
+import crc32c
+import pyarrow as pa
+import pytest
+
+from storage_core import Store, retention, state, watermark
+from storage_core.errors import BrokenFrameError, StorageError
+from storage_core.frame import (
+    CODECS,
+    HEADER_BYTES,
+    FrameHeader,
+    decode_body,
+    encode_frame,
+    pack_header,
+    unpack_header,
+)
+from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
+from tests.stores import TOPIC, columns_of, make_store, reopen, segment
+
+LITTLE = 32 << 20
+
+
+@pytest.fixture(autouse=True)
+def little_memory() -> object:
+    """No test of this file may take more than a little memory, in Python or in Arrow."""
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    yield
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < LITTLE
+    assert pa.total_allocated_bytes() - before < LITTLE
+
+
+def header(**changes: int) -> FrameHeader:
+    frame = encode_frame(
+        columns_of([b"value"]), relative_offset=0, durable_upto=0, compression="zstd", level=1
+    )
+    return frame.header._replace(**changes)
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize("field", ["length", "body_length", "raw_length"])
+@pytest.mark.parametrize("claim", [(1 << 30) + 8, (1 << 31) - 8, (1 << 32) - 8])
+def test_frames_that_claim_more_than_there_may_be_are_refused(field: str, claim: int) -> None:
+    with pytest.raises(BrokenFrameError):
+        unpack_header(pack_header(header(**{field: claim})))
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize("claim", [1 << 20, 1 << 29, 1 << 30])
+def test_a_frame_longer_than_its_file_is_damage(claim: int, tmp_path: Path) -> None:
+    with make_store(tmp_path) as store:
+        store.append(TOPIC, 0, [b"value"])
+    log = segment(tmp_path)
+    body = claim - HEADER_BYTES - 8
+    forged = header(length=claim, body_length=body, raw_length=body, codec=0)
+    log.write_bytes(pack_header(forged) + log.read_bytes()[HEADER_BYTES:])
+    with pytest.raises(StorageError):
+        list(reopen(tmp_path).read(TOPIC, 0))
+
+
+@pytest.mark.row(25)
+def test_compressed_data_that_grow_beyond_their_claim_are_refused() -> None:
+    bomb = pa.Codec("zstd").compress(bytes(8 << 20))
+    claimed = header(raw_length=4096, body_length=len(bomb))
+    padded = pa.py_buffer(bomb.to_pybytes() + bytes(-len(bomb) % 8 + 8))
+    with pytest.raises(BrokenFrameError):
+        decode_body(claimed, padded)
+    assert CODECS[claimed.codec] == "zstd"
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize("fmt", [CURSUS, CURSUS_BROKER, RUSTLOG])
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 1 << 30])
+def test_rows_that_claim_to_be_huge_are_not_read(fmt: RowFormat, length: int) -> None:
+    data = struct.pack(">I", length) + bytes(60)
+    assert len(walk_scalar(data, 0, len(data), fmt).positions) == 0
+
+
+@pytest.mark.row(23)
+def test_a_watermark_that_claims_a_billion_partitions_is_not_believed() -> None:
+    head = struct.pack(">4sB3xI16s", b"CRSW", 1, 1 << 30, bytes(16))
+    assert watermark.unpack(head + struct.pack(">I", crc32c.crc32c(head))) is None
+    assert retention.unpack_tomb(bytes(1000)) is None
+    assert state.unpack(bytes(1000)) == state.NEVER_USED
+
+
+@pytest.mark.row(23)
+def test_metadata_larger_than_its_limit_is_refused(tmp_path: Path) -> None:
+    make_store(tmp_path).close()
+    file = tmp_path / "topics" / TOPIC / "topic.json"
+    with file.open("r+b") as handle:
+        handle.truncate(1 << 34)  # a hole: nothing is stored
+    tracemalloc.reset_peak()
+    with pytest.raises(StorageError):
+        Store.open(tmp_path).topic(TOPIC)
+    _, most = tracemalloc.get_traced_memory()
+    assert most < 48 << 20
+    file.unlink()
+    tracemalloc.reset_peak()

@@ -1,0 +1,71 @@
+"""``make torture``: the tests of ``docs/guarantees.md``, longer, and the table of what they showed.
+
+Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
+``tests/sizes.py`` for ``TORTURE``; prints seed, figures and, for every row, how its tests ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+
+import pytest
+
+from tests.rows import documented
+from tests.sizes import EVERY_FIGURE, SEED
+
+PARTS = ["tests/crash", "tests/fuzz", "tests/properties", "tests/security"]
+
+
+class Rows:
+    """Notes how the tests of each row ended."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._rows: dict[str, tuple[int, ...]] = {}
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Only the parts above, and tests with a number wherever they stand."""
+        chosen, others = list[pytest.Item](), list[pytest.Item]()
+        for item in items:
+            rows = [number for mark in item.iter_markers("row") for number in mark.args]
+            self._rows[item.nodeid] = tuple(rows)
+            (chosen if rows or item.nodeid.startswith(tuple(PARTS)) else others).append(item)
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            for row in self._rows.get(report.nodeid, ()):
+                self.outcomes[row][report.outcome] += 1
+
+    def describe(self) -> str:
+        lines = [f"{'row':>3}  {'fault':<76}{'passed':>7}{'failed':>7}{'skipped':>8}"]
+        for number, row in documented().items():
+            counts = self.outcomes[number]
+            numbers = [counts[name] for name in ("passed", "failed", "skipped")]
+            passed, failed, skipped = numbers
+            lines.append(f"{number:>3}  {row.fault[:75]:<76}{passed:>7}{failed:>7}{skipped:>8}")
+        covered = sum(1 for counts in self.outcomes.values() if counts["passed"])
+        return "\n".join([*lines, f"{covered} of {len(documented())} rows covered"])
+
+
+def main() -> int:
+    """Run everything once; arguments go to pytest."""
+    size = os.environ.setdefault("TORTURE", "torture")
+    figures = ", ".join(f"{name} {figure}" for name, figure in EVERY_FIGURE.items())
+    print(f"{size}: seed {SEED}; {figures}", flush=True)
+    rows = Rows()
+    where = sys.argv[1:] or ["tests", "--ignore=tests/cursus_spark"]
+    status = int(pytest.main(["-q", *where], plugins=[rows]))
+    # Spark's tests have a process of their own, whose descriptors stay below 1024.
+    print(rows.describe())
+    return status
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TORTURE", "torture")
+    sys.exit(main())
