@@ -17,6 +17,7 @@ from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
 
 BIG = 1400
+_STEPS = "append append append commit commit abort roll roll retain merge recompress reopen".split()
 FOUR = {("t", 0): 2, ("t", 1): 1, ("u", 0): 1, ("u", 1): 2}
 
 
@@ -101,7 +102,7 @@ def by_chance(seed: int, *, lazy: bool) -> Scenario:
         places = [("t", 0), ("t", 1), ("u", 0)]
         add = world.append_lazily if lazy else world.append
         for number in range(rng.randrange(4, 9)):
-            step = rng.choice("append append append commit commit abort roll retain reopen".split())
+            step = rng.choice(_STEPS)
             size = rng.choice((8, 8, 600, BIG))
             topic, partition = rng.choice(places)
             if step == "append":
@@ -112,6 +113,10 @@ def by_chance(seed: int, *, lazy: bool) -> Scenario:
             elif step == "retain":
                 world.store.alter_topic("t", retention_bytes=rng.choice((1, 4096)))
                 world.store.retain()
+            elif step == "merge":
+                world.store.merge()
+            elif step == "recompress":
+                world.store.recompress(compression="zstd")
             elif step == "reopen":
                 world.reopen()
             else:

@@ -152,6 +152,10 @@ def corrupt_zero_pad(data: bytes) -> bytes:
     return data + bytes(32)
 
 
+def corrupt_all_zero(data: bytes) -> bytes:
+    return bytes(len(data))
+
+
 def corrupt_drop_entries(data: bytes) -> bytes:
     return data[16:]
 
@@ -177,6 +181,7 @@ def corrupt_point_between(data: bytes) -> bytes:
     "corrupt",
     [
         corrupt_zero_pad,
+        corrupt_all_zero,
         corrupt_drop_entries,
         corrupt_repeat_entries,
         corrupt_swap_entries,

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from storage_core import Store, UpkeepProgress
+from tests.crash.disk import Choose, kept
 from tests.crash.explorer import Explorer, choices
 from tests.crash.invariants import CONFIG, World, new_store
 from tests.crash.recording import MemoryVfs
@@ -23,7 +24,7 @@ from tests.faults import CrashError
 from tests.stores import rows
 
 SEED = int(os.environ.get("CRASH_SEED", "20240918"))
-SAMPLES = int(os.environ.get("CRASH_SAMPLES", "2"))
+SAMPLES = int(os.environ.get("CRASH_SAMPLES", "4"))
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
 BIG = 1400
 
@@ -145,8 +146,7 @@ class CompactionExplorer:
             where = f"call {calls} ({kind} {path})"
             with self._guarded(where):
                 check_compacted(records_of(self.opened(vfs)), written, upto)
-            for choose in choices(self.rng, self.samples) if self.rng.random() < 0.6 else ():
-                cut = vfs.power_cut(choose, self.rng.randbytes(16))
+            for cut in self._cuts(vfs, self.samples) if self.rng.random() < 0.6 else ():
                 with self._guarded(f"{where}, cut"):
                     self._recover(cut, written, upto, work)
             with self._guarded(f"{where}, killed"):
@@ -157,6 +157,11 @@ class CompactionExplorer:
         work(self.opened(vfs))
         explore("end", "")
 
+    def _cuts(self, vfs: MemoryVfs, samples: int) -> Iterator[MemoryVfs]:
+        for choice in choices(vfs.unsynced(), self.rng, samples):
+            choose: Choose = lambda _, choice=choice: choice  # type: ignore[misc]  # noqa: E731
+            yield vfs.power_cut(choose, self.rng.randbytes(16))
+
     def _recover(
         self, vfs: MemoryVfs, written: Records, upto: int, work: Callable[[Store], None]
     ) -> None:
@@ -166,9 +171,7 @@ class CompactionExplorer:
             try:
                 work(self.opened(vfs))
             except CrashError:
-                vfs = vfs.power_cut(
-                    self.rng.choice([*choices(self.rng, 1)]), self.rng.randbytes(16)
-                )
+                vfs = self.rng.choice([*self._cuts(vfs, 3)])
             vfs.crash_after = None
         store = self.opened(vfs)
         store.append("t", 0, [])
@@ -203,7 +206,7 @@ def compacted_at_every_crash(
     written[last] = (b"a", b"active")
     vfs = store.vfs
     assert isinstance(vfs, MemoryVfs)
-    explorer.run(vfs.power_cut(lambda ages: ages - 1, vfs.boot), written, last, work)
+    explorer.run(vfs.power_cut(kept, vfs.boot), written, last, work)
 
 
 def finished(explorer: CompactionExplorer, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,6 +219,7 @@ def finished(explorer: CompactionExplorer, name: str, capsys: pytest.CaptureFixt
     assert explorer.states > 100
 
 
+@pytest.mark.row(1, 4)
 def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

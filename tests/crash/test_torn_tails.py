@@ -11,6 +11,7 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.frame import unpack_header
+from tests.faults import FaultyVfs
 from tests.stores import (
     TOPIC,
     after_reboot,
@@ -229,3 +230,17 @@ def test_two_crashes_at_the_same_place_keep_the_bytes_of_both(tmp_path: Path) ->
         after_reboot(tmp_path).append(TOPIC, 0, [])
     saved = {(segments(tmp_path) / name).read_bytes() for name in names(tmp_path, ".broken")}
     assert saved == {b"first tail", b"second tail"}
+
+
+@pytest.mark.row(7)
+def test_tail_is_cut_and_the_cut_is_durable_before_the_next_append(tmp_path: Path) -> None:
+    crashed = Crashed(tmp_path, [b"a"], [b"b"])
+    store = crashed.leave(crashed.log[:-5])
+    vfs = store.vfs
+    assert isinstance(vfs, FaultyVfs)
+    store.append(TOPIC, 0, [b"next"])
+    log = [call.kind for call in vfs.calls if call.path == str(segment(Path()))]
+    changes = [kind for kind in log if kind in ("truncate", "fsync", "pwritev")]
+    cut = changes.index("truncate")
+    assert changes[cut : cut + 3] == ["truncate", "fsync", "pwritev"]
+    assert values(store) == [b"a", b"next"]

@@ -99,16 +99,22 @@ def writes(log: str, name: str, others: str, times: str) -> object:
 
 
 def cluster(log: str) -> object:
-    """Executors in processes of their own."""
+    """Executors in processes of their own, one of which is killed when it has staged some rows."""
     from cursus_spark import register
+    from tests.cursus_spark.faulty_source import SOURCES
 
     spark = session("local-cluster[2,1,1024]", spark__executor__memory="512m")
     register(spark)
+    for source in SOURCES:
+        spark.dataSource.register(source)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     write(tagged(spark, "cluster"), log)
     rows = spark.read.format("cursus").option("subscribe", TOPIC).option("minPartitions", "4")
     read = rows.load(log)
     workers = read.sparkSession.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
-    return [read.count(), read.rdd.getNumPartitions(), workers - 1]
+    found = [read.count(), read.rdd.getNumPartitions(), workers - 1]
+    write(tagged(spark, "executor"), log, "executor_killed")
+    return [*found, count(spark, log)]
 
 
 def connect(log: str) -> object:

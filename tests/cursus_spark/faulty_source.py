@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -33,6 +34,16 @@ def kill_driver() -> None:
 
 
 def kill_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_executor() -> None:
+    """End the JVM that this worker's daemon belongs to, if it is an executor and not the driver."""
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+    executor = int(daemon.rpartition(")")[2].split()[1])
+    command = Path(f"/proc/{executor}/cmdline").read_bytes()
+    assert b"CoarseGrainedExecutorBackend" in command, command[:200]
+    os.kill(executor, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -64,6 +75,11 @@ class FailsTwice(FaultyTask):
 
 class WorkerKilled(FaultyTask):
     fault = staticmethod(kill_worker)
+    attempts = 1
+
+
+class ExecutorKilled(FaultyTask):
+    fault = staticmethod(kill_executor)
     attempts = 1
 
 
@@ -112,6 +128,14 @@ class WorkerKilledSource(_Faulty):
         return "worker_killed"
 
 
+class ExecutorKilledSource(_Faulty):
+    made = ExecutorKilled
+
+    @classmethod
+    def name(cls) -> str:
+        return "executor_killed"
+
+
 class DriverKilledBeforeIntentSource(_Faulty):
     made = DriverKilledBeforeIntent
 
@@ -131,6 +155,7 @@ class DriverKilledAfterIntentSource(_Faulty):
 SOURCES = (
     FailsTwiceSource,
     WorkerKilledSource,
+    ExecutorKilledSource,
     DriverKilledBeforeIntentSource,
     DriverKilledAfterIntentSource,
 )

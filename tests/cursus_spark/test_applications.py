@@ -140,6 +140,7 @@ def test_two_jobs_on_one_topic_lose_and_mix_nothing(runs: Runs, spark: SparkSess
     assert looks > 0
 
 
+@pytest.mark.chaos
 @pytest.mark.row(37)
 def test_a_task_that_fails_twice_and_a_killed_worker_write_once(runs: Runs) -> None:
     ended = runs.ended("faults")
@@ -154,6 +155,7 @@ def test_a_version_written_again_is_skipped_and_that_is_logged(runs: Runs) -> No
     assert message in runs.ended("faults").errors
 
 
+@pytest.mark.chaos
 @pytest.mark.row(39)
 @pytest.mark.parametrize(("fault", "layout"), KILLS)
 def test_a_commit_whose_driver_was_killed_happens_whole_or_not_at_all(
@@ -182,9 +184,14 @@ def test_no_reader_saw_half_a_commit_at_any_time(runs: Runs) -> None:
     assert min(runs.watcher.looks.values()) > 5
 
 
-def test_executors_in_other_processes_write_and_read(runs: Runs) -> None:
-    assert runs.ended("cluster").result == [WRITE, 4, 2]
-    assert tags(runs.log("cluster")) == {"cluster"}
+@pytest.mark.chaos
+@pytest.mark.row(37)
+def test_executors_in_other_processes_write_and_read_and_one_that_is_killed_writes_once(
+    runs: Runs,
+) -> None:
+    ended = runs.ended("cluster")
+    assert ended.result == [WRITE, 4, 2, 2 * WRITE], ended.errors
+    assert tags(runs.log("cluster")) == {"cluster", "executor"}
 
 
 def test_spark_connect_writes_reads_and_shows_our_errors(runs: Runs) -> None:

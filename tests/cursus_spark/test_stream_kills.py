@@ -63,6 +63,7 @@ def assert_arrived(streams: Streams, topic: str, records: int) -> None:
         assert list((Path(store.path) / "meta" / "intents").iterdir()) == []
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_a_worker_killed_at_any_step_costs_no_record_and_doubles_none(
     streams: Streams, deaths: Deaths
@@ -77,6 +78,7 @@ def test_a_worker_killed_at_any_step_costs_no_record_and_doubles_none(
     assert_arrived(streams, "out", 32)
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(900)
 def test_a_chain_of_queries_killed_at_every_step_without_an_abort_is_exactly_once(
     streams: Streams, tmp_path: Path
@@ -96,6 +98,7 @@ def test_a_chain_of_queries_killed_at_every_step_without_an_abort_is_exactly_onc
         assert_arrived(streams, sink, 16)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("step", ["after plan", "before stage"])
 def test_the_start_of_a_query_holds_across_a_kill_in_its_first_batch(
     streams: Streams, deaths: Deaths, step: str

@@ -18,11 +18,12 @@ from storage_core import metafile, retention, state, transactions, watermark
 from storage_core.broker_index import parse_broker_index, parse_rustlog_index
 from storage_core.broker_records import parse_bodies
 from storage_core.errors import BrokenFrameError
+from storage_core.even_rows import payload_column
 from storage_core.foreign import summaries
 from storage_core.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
 from storage_core.index import parse_open, parse_sealed
 from storage_core.lanes import walk_lanes
-from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, payload_column, walk_scalar
+from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
 from tests.storage_core.broker_oracle import CUTS, LAYOUT, plain_parse
