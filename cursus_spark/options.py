@@ -32,6 +32,7 @@ Compression = Literal["none", "lz4", "zstd"]
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 _LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 
 
@@ -108,8 +109,8 @@ def parse_stream_read_options(
     raw: Mapping[str, str], origin: Mapping[str, str] | None = None
 ) -> StreamReadOptions:
     """Options of a streaming read; see ``parse_read_options``."""
-    given = GivenOptions(_with_origin(raw, origin or {}), "stream read")
-    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+    given = GivenOptions(_with_origin(raw, origin or {}), "stream read", elsewhere=_ENDS)
+    for name in _ENDS:
         if name in given:
             noun = "timestamp" if name == "endingTimestamp" else "offset"
             raise cursus_error(

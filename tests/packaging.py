@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+_UNWANTED = ("PYTHONDONTWRITEBYTECODE",)
 _FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -37,10 +39,18 @@ def build(kind: str, directory: Path) -> Path:
     source, out = copy_source(directory / f"source-{kind}"), directory / "dist"
     out.mkdir(exist_ok=True)
     program = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(out)!r}))"
+    # With this variable set, setuptools says that it writes no bytecode.
+    environment = {name: os.environ[name] for name in os.environ if name not in _UNWANTED}
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=source, check=False, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=source,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr.lower(), done.stderr
     return out / done.stdout.splitlines()[-1]
 
 

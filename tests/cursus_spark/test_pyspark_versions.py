@@ -37,6 +37,7 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
     made.stop()
 
 
+@pytest.mark.spark
 def test_the_names_we_look_for_came_with_4_2() -> None:
     assert (tuple(map(int, __version__.split(".")[:2])) >= (4, 2)) == READ_LIMITS_REACH_SOURCES
 
