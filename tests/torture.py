@@ -6,9 +6,13 @@ Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz,
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -53,19 +57,36 @@ class Rows:
         return "\n".join([*lines, f"{covered} of {len(documented())} rows covered"])
 
 
-def main() -> int:
-    """Run everything once; arguments go to pytest."""
-    size = os.environ.setdefault("TORTURE", "torture")
-    figures = ", ".join(f"{name} {figure}" for name, figure in EVERY_FIGURE.items())
-    print(f"{size}: seed {SEED}; {figures}", flush=True)
+def run_part(arguments: list[str], outcomes: Path) -> int:
+    """Run some tests in this process, and leave what came of their rows in a file."""
     rows = Rows()
-    where = sys.argv[1:] or ["tests", "--ignore=tests/cursus_spark"]
-    status = int(pytest.main(["-q", *where], plugins=[rows]))
-    # Spark's tests have a process of their own, whose descriptors stay below 1024.
-    print(rows.describe())
+    status = int(pytest.main(["-q", *arguments], plugins=[rows]))
+    outcomes.write_text(json.dumps(rows.outcomes))
     return status
 
 
+def main() -> int:
+    """Run everything once; arguments are pytest's, instead of all tests."""
+    size = os.environ.get("TORTURE", "test")
+    figures = ", ".join(f"{name} {figure}" for name, figure in EVERY_FIGURE.items())
+    print(f"{size}: seed {SEED}; {figures}", flush=True)
+    # Spark's tests have a process of their own: its Py4J takes no descriptor above 1023.
+    parts = [["tests", "--ignore=tests/cursus_spark"], ["tests/cursus_spark", "-m", "row"]]
+    rows, failed = Rows(), False
+    with tempfile.TemporaryDirectory() as directory:
+        outcomes = Path(directory) / "outcomes.json"
+        for part in [sys.argv[1:]] if sys.argv[1:] else parts:
+            command = [sys.executable, "-m", "tests.torture", f"--part={outcomes}", *part]
+            failed |= subprocess.run(command, check=False).returncode != 0
+            for row, counts in json.loads(outcomes.read_text()).items():
+                for outcome, count in counts.items():
+                    rows.outcomes[int(row)][outcome] += count
+    print(rows.describe())
+    return int(failed)
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("TORTURE", "torture")
+    first = sys.argv[1] if sys.argv[1:] else ""
+    if first.startswith("--part="):
+        sys.exit(run_part(sys.argv[2:], Path(first.removeprefix("--part="))))
     sys.exit(main())
