@@ -19,7 +19,7 @@ from storage_core.handler import DiskHandler
 from storage_core.opening import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
-from tests.stores import columns_of, rows
+from tests.stores import columns_of
 
 Place = tuple[str, int]
 View = dict[Place, tuple[int, list[bytes]]]
@@ -181,9 +181,13 @@ def _look(store: Store) -> View:
             continue
         for partition, end in enumerate(ends):
             start = min(store.start_offset(topic, partition), end)
-            found = rows(store.read(topic, partition, start=start, end=end))
-            assert [row["offset"] for row in found] == list(range(start, end)), "I4"
-            view[topic, partition] = (start, [row["value"] for row in found])
+            offsets, values = list[int](), list[bytes]()
+            columns = ("offset", "value")
+            for batch in store.read(topic, partition, start=start, end=end, columns=columns):
+                offsets += batch.column("offset").to_pylist()
+                values += batch.column("value").to_pylist()
+            assert offsets == list(range(start, end)), "I4"
+            view[topic, partition] = (start, values)
     return view
 
 
