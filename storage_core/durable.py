@@ -91,6 +91,22 @@ def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None
         vfs.fsync_dir(parent(path))
 
 
+def link_over_empty(vfs: Vfs, path: str, target: str) -> None:
+    """Give a file a second name, which may be that of an empty file: it is replaced in one step.
+
+    Raises:
+        FileExistsError: a file of that name has contents.
+    """
+    found = vfs.stat(target)
+    if found is None or found.size:
+        vfs.link(path, target)
+        return
+    with suppress(FileNotFoundError):  # left by a crash
+        vfs.unlink(f"{target}.tmp")
+    vfs.link(path, f"{target}.tmp")
+    vfs.rename(f"{target}.tmp", target)
+
+
 def make_directories(vfs: Vfs, path: str) -> None:
     """Create ``path`` and its missing parents, each durable in the one above."""
     if path in ("", "."):

@@ -11,6 +11,7 @@ import numpy as np
 
 from .columns import Columns, Int64s
 from .config import MIB, StoreConfig
+from .durable import link_over_empty
 from .errors import InvalidRecordError
 from .frame import MAX_SPAN, EncodedFrame
 from .layouts.base import Chunk, Layout, Place
@@ -165,12 +166,13 @@ class Tail:
         Its indexes come first, so that whoever finds the segment after a crash knows it is sealed.
         """
         self.roll()
-        self._drop_empty_segment()
+        self.forget()
         source = MappedSource(self._vfs, path)
         interval = self._config.index_interval_bytes
         builder = build_indexes(self._layout, source, self.end, interval)
         write_indexes(self._vfs, self._directory, self.end, builder, size)
-        self._vfs.link(path, log_path(self._directory, self.end))
+        # An empty segment may have the name already, and be all there is.
+        link_over_empty(self._vfs, path, log_path(self._directory, self.end))
         try:
             self._vfs.fsync_dir(self._directory)
         except OSError:

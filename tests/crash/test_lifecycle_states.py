@@ -67,6 +67,14 @@ def deletes(world: World) -> None:
     world.append("t", 0, b"behind")
 
 
+def deletes_all_and_commits(world: World) -> None:
+    """The empty segment that is left may be all there is when a staged file takes its name."""
+    small_segments(world, 2)
+    world.store.delete_records("t", {0: 5})
+    world.commit(world.stage("app", 1, {("t", 0): 5, ("t", 1): 1}, size=BIG))
+    world.append("t", 0, b"behind")
+
+
 def merges_beside_a_deletion(world: World) -> None:
     """Somebody deletes what is being merged, while the new file is written."""
     small_segments(world, 4)
@@ -89,6 +97,7 @@ SCENARIOS: dict[str, tuple[Callable[[World], None], dict[str, Any]]] = {
     "merge and commits": (merges_beside_commits, SMALL),
     "recompress": (recompresses, {"segment_bytes": 1 << 20}),
     "delete_records": (deletes, {}),
+    "delete_records and a commit": (deletes_all_and_commits, SMALL),
     "merge beside a deletion": (merges_beside_a_deletion, {}),
 }
 
