@@ -97,7 +97,7 @@ def indexes(vfs: Vfs, path: str) -> list[IndexInfo]:
 
 
 def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
-    """When a segment's first and last frames were made, from two headers; None if it is empty."""
+    """When a segment's first and last frames were made, from two headers; None without records."""
     with _opened(vfs, path, HEADER_BYTES) as source:
         if not source.size:
             return None
@@ -105,12 +105,15 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
             first = unpack_header(source.read(0, HEADER_BYTES))
             trailer = bytes(source.read(max(0, source.size - 4), 4))
             length = int.from_bytes(trailer, "big")
-            if not HEADER_BYTES + TRAILER_BYTES <= length <= source.size:
-                return TimeSpan(first.min_timestamp, first.max_timestamp)
-            last = unpack_header(source.read(source.size - length, HEADER_BYTES))
+            sound = HEADER_BYTES + TRAILER_BYTES <= length <= source.size
+            last = unpack_header(source.read(source.size - length if sound else 0, HEADER_BYTES))
         except BrokenFrameError:
             return None
-        return TimeSpan(first.min_timestamp, max(first.max_timestamp, last.max_timestamp))
+        # A frame that only covers a hole of compaction has no time.
+        headers = [header for header in (first, last) if header.records]
+        if not headers:
+            return None
+        return TimeSpan(headers[0].min_timestamp, max(each.max_timestamp for each in headers))
 
 
 @contextmanager

@@ -122,8 +122,8 @@ def _frame(frame: FrameInfo, visible: int | None) -> Entry:
         "body_bytes": header.body_length,
         "raw_bytes": header.raw_length,
         "timestamp_type": "append" if header.timestamp_type else "supplied",
-        "min_timestamp": iso(header.min_timestamp),
-        "max_timestamp": iso(header.max_timestamp),
+        "min_timestamp": iso(header.min_timestamp) if header.records else None,
+        "max_timestamp": iso(header.max_timestamp) if header.records else None,
         "durable_upto": header.durable_upto,
         "visible": None if visible is None else frame.offset + header.span <= visible,
     }

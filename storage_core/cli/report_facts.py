@@ -118,7 +118,9 @@ def _frames_of(
             try:
                 for frame in frames(store.vfs, segment.path, segment.base, verify=False):
                     head = frame.header
-                    seen.append((head.min_timestamp, head.max_timestamp, head.records, head.length))
+                    times = (head.min_timestamp, head.max_timestamp)
+                    if head.records:  # else it only covers a hole of compaction
+                        seen.append((*times, head.records, head.length))
                     codecs[CODECS[head.codec]] += 1
                     body, raw = body + head.body_length, raw + head.raw_length
             except (StorageError, OSError):  # what the check reports in full

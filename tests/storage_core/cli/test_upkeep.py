@@ -81,3 +81,16 @@ def test_records_below_an_offset_are_deleted(tmp_path: Path) -> None:
     assert offsets(Store.open(tmp_path)) == [4, 5, 6, 7, 8, 9]
     shown = done("retain", tmp_path, TOPIC, "--before", "99", "--yes", "--json").json
     assert [report["start_offset"] for report in shown] == [10, 0]
+
+
+def test_segments_without_a_record_are_shown_like_others(tmp_path: Path) -> None:
+    store = in_segments(tmp_path, numbered(4, keys=1), cleanup_policy="compact")
+    store.compact(TOPIC, min_dirty_ratio=0)
+    store.close()
+    for command in ("topics", "describe", "check"):
+        done(command, tmp_path)
+    shown = done("dump", tmp_path, TOPIC, "--json").objects
+    assert [entry["records"] for entry in shown if entry.get("kind") == "frame"] == [0, 0, 0, 1, 1]
+    assert done("dump", tmp_path, TOPIC).out
+    assert done("describe", tmp_path, TOPIC).out
+    done("report", tmp_path, "--output", tmp_path / "page.html")
