@@ -19,6 +19,8 @@ from storage_core.vfs import Buffer, FileStat, OpenMode
 from tests.crash.disk import Choose, Copier, File, Folder, Item, Node, Step, after_steps
 from tests.faults import CrashError
 
+MEMORY = "/memory"
+"""The root of every backend in memory."""
 T0_US = 1_700_000_000_000_000
 
 
@@ -111,7 +113,7 @@ class MemoryVfs:
 
     @property
     def root(self) -> str:
-        return "/memory"
+        return MEMORY
 
     def open(self, path: str, mode: OpenMode) -> int:
         with self._lock:
