@@ -71,7 +71,7 @@ RECORDS = st.builds(
 
 
 @given(groups=st.lists(st.lists(RECORDS, min_size=1, max_size=8), min_size=1, max_size=5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_stays_is_what_the_broker_would_keep(groups: list[list[Given]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

@@ -46,7 +46,7 @@ def later(path: Path, hours: float) -> Store:
     codec=st.sampled_from(["none", "lz4", "zstd"]),
     again=GROUPS,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_stays_is_what_a_dict_would_keep(
     groups: list[list[Record]], frame_records: int, codec: str, again: list[list[Record]]
 ) -> None:
