@@ -20,7 +20,6 @@ from tests.architecture_seam import file_access
 STORAGE_CORE_LAYERS = [
     (
         "_version",
-        "ahead",
         "cache",
         "errors",
         "key_digest",

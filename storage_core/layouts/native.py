@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ..ahead import decoded_ahead
 from ..columns import Columns
 from ..config import StoreConfig
 from ..errors import BrokenFrameError
@@ -31,7 +29,6 @@ from ..source import Source
 from .base import Chunk, DecodedFrame, Place
 
 _SEARCH_BYTES = 1 << 20
-_AHEAD_FROM, _AHEAD_TO = 128 << 10, 8 << 20
 
 
 class NativeLayout:
@@ -107,44 +104,18 @@ class NativeLayout:
     def read(
         self, source: Source, *, base: int, position: int, offset: int, start: int, end: int
     ) -> Iterator[DecodedFrame]:
-        found = _stored(source, base, position, offset, start, end)
-        return (frame for frame in decoded_ahead(found, _decode, _is_worth_a_thread) if frame.rows)
-
-
-class _Stored(NamedTuple):
-    """A frame as it stands in its file, checked up to its header."""
-
-    position: int
-    offset: int
-    header: FrameHeader
-    rest: pa.Buffer
-
-
-def _stored(
-    source: Source, base: int, position: int, offset: int, start: int, end: int
-) -> Iterator[_Stored]:
-    """The frames that overlap ``start`` to ``end``."""
-    while offset < end:
-        header = _header_at(source, position, base, offset)
-        if offset + header.span > start:
-            rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
-            yield _Stored(position, offset, header, rest)
-        position += header.length
-        offset += header.span
-
-
-def _decode(frame: _Stored) -> DecodedFrame:
-    try:
-        check_frame(frame.header, frame.rest)
-        batch = decode_body(frame.header, frame.rest)
-    except BrokenFrameError as error:
-        raise _broken(str(error), frame.position, frame.offset) from error
-    return _decoded(frame.header, batch, frame.offset)
-
-
-def _is_worth_a_thread(frame: _Stored) -> bool:
-    """Compressed, large enough to pay for the thread, not so large that many fill the memory."""
-    return frame.header.codec != 0 and _AHEAD_FROM <= frame.header.raw_length <= _AHEAD_TO
+        while offset < end:
+            header = _header_at(source, position, base, offset)
+            if offset + header.span > start:
+                rest = _checked_rest(source, position, offset, header)
+                try:
+                    batch = decode_body(header, rest)
+                except BrokenFrameError as error:
+                    raise _broken(str(error), position, offset) from error
+                if header.records:
+                    yield _decoded(header, batch, offset)
+            position += header.length
+            offset += header.span
 
 
 def _claim_at(source: Source, position: int) -> int:
