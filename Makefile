@@ -27,7 +27,7 @@ PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q -n logical
 # that let hundreds of stores crash may leave that many open. A file of Spark's tests stays in one
 # process, because its tests share what took long to make.
 test: check ## Everything that proves it: check, then the whole test suite
-	@$(PYTEST) --ignore=tests/cursus_spark
+	@$(PYTEST) --dist worksteal --ignore=tests/cursus_spark
 	@$(PYTEST) --dist loadfile tests/cursus_spark
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
