@@ -18,6 +18,11 @@ settings.register_profile("cursus", deadline=None)
 settings.load_profile("cursus")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: "slow" not in item.keywords)
+
+
 @pytest.fixture(autouse=True)
 def crashed_stores_let_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A store that a test does not close is a process that died: the system closes its files.

@@ -54,6 +54,7 @@ def run(task: str, output: Path, armed: str = "", **arguments: object) -> int:
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 def test_a_chain_of_queries_killed_with_its_jvm_in_the_middle_of_commits_is_exactly_once(
     store: Store, tmp_path: Path
 ) -> None:
