@@ -12,31 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from .errors import OffsetOutOfRangeError
 from .frame_records import StoredFrame, frame_columns
 from .replacing import Replacer
 from .rewriting import Rewritten
 from .sealed_log import Sealed, SealedLog
 from .upkeep import Pace, UpkeepReport
-
-
-def require_offset(files: SealedLog, offset: int, visible_end: int) -> None:
-    """Refuse to delete what is not there yet.
-
-    Raises:
-        OffsetOutOfRangeError: ``offset`` is behind the visible end, or negative.
-    """
-    if not 0 <= offset <= visible_end:
-        name = f"{files.topic}-{files.partition}"
-        raise OffsetOutOfRangeError(
-            f"{name}: cannot delete records before offset {offset}. The log holds "
-            f"{files.start_offset()} to {visible_end}; give an offset of it.",
-            topic=files.topic,
-            partition=files.partition,
-            offset=offset,
-            start=files.start_offset(),
-            end=visible_end,
-        )
 
 
 def planned_deletion(files: SealedLog, offset: int) -> UpkeepReport:

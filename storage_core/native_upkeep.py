@@ -8,18 +8,19 @@ from dataclasses import replace
 from . import clean_marks
 from .compaction import compact_partition, planned_compaction
 from .config import Compression, StoreConfig
-from .deleting import delete_before, planned_deletion, require_offset
+from .deleting import delete_before, planned_deletion
 from .dirt import dirt_of, not_due
 from .layouts.base import Layout
 from .log import PartitionLog
 from .maintenance import expired_segments, retain_partition
 from .merging import merge_groups, merge_partition, planned_merge
 from .recompressing import planned_recompression, recompress_partition
+from .records import OffsetRange
 from .replacing import Replacer
 from .scrubbing import scrub_partition
 from .sealed_log import SealedLog
 from .segment_reader import ReadCaches
-from .upkeep import Pace, UpkeepReport
+from .upkeep import Pace, UpkeepReport, require_offset
 from .vfs import Vfs
 
 Guard = Callable[[Callable[[], bool]], bool]
@@ -72,7 +73,8 @@ class NativeUpkeep:
     def delete_records(
         self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
     ) -> UpkeepReport:
-        require_offset(self._files, before, self._visible_end())
+        bounds = OffsetRange(self._files.start_offset(), self._visible_end())
+        require_offset(self._topic, self._partition, before, bounds)
         offset = before if hold is None else min(before, hold)
         if dry_run:
             report = planned_deletion(self._files, offset)

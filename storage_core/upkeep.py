@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from .errors import StoppedError
-from .records import Problem
+from .errors import OffsetOutOfRangeError, StoppedError
+from .records import OffsetRange, Problem
 from .vfs import Vfs
 
 # Who asks to stop is heard after this time, however slow the rate.
@@ -128,3 +128,21 @@ class Pace:
             self._vfs.sleep(min(left, _NAP_S))
             if self._stop is not None and self._stop():
                 raise StoppedError("the operation was stopped; call it again to go on.")
+
+
+def require_offset(topic: str, partition: int, offset: int, bounds: OffsetRange) -> None:
+    """Refuse to delete what is not there yet.
+
+    Raises:
+        OffsetOutOfRangeError: ``offset`` is behind the visible end, or negative.
+    """
+    if not 0 <= offset <= bounds.end:
+        raise OffsetOutOfRangeError(
+            f"{topic}-{partition}: cannot delete records before offset {offset}. The log holds "
+            f"{bounds.start} to {bounds.end}; give an offset of it.",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            start=bounds.start,
+            end=bounds.end,
+        )

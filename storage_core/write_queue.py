@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -29,7 +30,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.1
 _log = logging.getLogger("storage_core")
 
 
-class WriteQueue:
+class WriteQueue(ABC):
     """Accepted records that wait to be written. Safe for several threads."""
 
     def __init__(self, name: str, vfs: Vfs, config: StoreConfig) -> None:
@@ -113,13 +114,13 @@ class WriteQueue:
         self._drain(sync=sync)
         return future
 
+    @abstractmethod
     def _drain(self, *, sync: bool = False) -> None:
         """Write everything that is queued now; on return it is durable or has failed.
 
         Args:
             sync: Sync now also what ``fsync=interval`` would hold back.
         """
-        raise NotImplementedError
 
     def _wait_for_room(self) -> bool:
         """Wait, with the lock held between looks, until a row fits; False when time is up."""
@@ -200,8 +201,9 @@ class WriteQueue:
         if self._closing:
             raise StoreClosedError(f"the handler {self.name} was closed. Get a new one to write.")
 
+    @abstractmethod
     def _refusal(self) -> StorageError:
-        raise NotImplementedError
+        """What to raise for an append after a write has failed."""
 
     def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
         """The row in the form it is stored in, or an error that concerns this record alone."""

@@ -29,7 +29,8 @@ def comment_above(name: str) -> str:
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_file_loads(path: Path) -> None:
-    StoreConfig.parse(path.read_text(), environment={})
+    found = StoreConfig.parse(path.read_text(), environment={})
+    assert (found == StoreConfig()) == (path == DEFAULT), "a profile that changes nothing"
 
 
 def test_the_default_file_has_every_setting_and_no_other() -> None:

@@ -10,12 +10,12 @@ from ..check import problem_of
 from ..config import StoreConfig
 from ..dirt import dirt_of, not_due
 from ..durable import ensure_lock_file, locked, make_directories
-from ..errors import ConfigError, OffsetOutOfRangeError, StoppedError, StorageError
+from ..errors import ConfigError, StoppedError, StorageError
 from ..faults import typed_read_errors, typed_write_errors
 from ..listing import Listing
-from ..records import Problem
+from ..records import OffsetRange, Problem
 from ..sealed_log import Sealed
-from ..upkeep import Pace, UpkeepReport
+from ..upkeep import Pace, UpkeepReport, require_offset
 from ..vfs import Vfs
 from .compaction import BrokerCompactor, put_in_place
 from .layout import BROKER_LAYOUT, RowLayout
@@ -71,17 +71,8 @@ class ForeignUpkeep:
     ) -> UpkeepReport:
         """Drop the files that end at the offset or before."""
         require_droppable(self._layout)
-        end = self._segments.visible_end()
-        if not 0 <= before <= end:
-            raise OffsetOutOfRangeError(
-                f"{self._topic}-{self._partition}: cannot delete records before offset {before}. "
-                f"The log ends at {end}; give an offset of it.",
-                topic=self._topic,
-                partition=self._partition,
-                offset=before,
-                start=self._start_offset(),
-                end=end,
-            )
+        bounds = OffsetRange(self._start_offset(), self._segments.visible_end())
+        require_offset(self._topic, self._partition, before, bounds)
         offset = before if hold is None else min(before, hold)
         pace.begin("delete_records", self._topic, self._partition, 0)
         if dry_run:

@@ -188,6 +188,7 @@ def test_a_full_batch_is_written_without_waiting_for_the_linger(tmp_path: Path) 
     with new_handler(tmp_path, disk_flush_batch_size=10, linger_ms=NEVER_MS) as handler:
         futures = [handler.append(b"x") for _ in range(10)]
         wait_until(lambda: all(future.done() for future in futures))
+        assert [future.result(timeout=0) for future in futures] == list(range(10))
 
 
 def test_a_small_batch_is_written_after_the_linger(tmp_path: Path) -> None:
@@ -211,7 +212,8 @@ def test_a_callback_may_append_and_wait(tmp_path: Path) -> None:
         handler.append(b"a").add_done_callback(
             lambda _: found.append(handler.append(b"b").result(timeout=30))
         )
-        wait_until(lambda: found == [1])
+        wait_until(lambda: bool(found))
+        assert found == [1]
 
 
 def test_write_direct_is_durable_on_return_and_goes_behind_what_is_queued(tmp_path: Path) -> None:
@@ -441,6 +443,7 @@ def test_a_callback_may_close_the_handler(tmp_path: Path) -> None:
     handler.append(b"x").add_done_callback(lambda _: handler.close())
     wait_until(lambda: handler.state == "closed")
     handler.close()
+    assert stored(tmp_path) == [b"x"]
 
 
 def test_fsync_by_interval_resolves_futures_only_when_durable(tmp_path: Path) -> None:
