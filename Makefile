@@ -6,6 +6,8 @@ ARCHITECTURE := tests/test_architecture.py tests/test_architecture_rules.py
 
 export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
+# Spark starts Python processes by the hundred: without byte code each would compile us anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,20 @@ from .records import TIMESTAMP_ABSENT
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
 _OFFSET_TYPE = pa.int64()
+_UP_TO_JOIN_ROWS = np.arange(JOIN_ROWS, dtype=np.int64)
 _TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
 ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
 
 
-def schema_for(names: Sequence[str]) -> pa.Schema:
+@cache
+def schema_for(names: tuple[str, ...]) -> pa.Schema:
     """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
     return pa.schema([ALL_FIELDS[name] for name in names])
 
 
-def to_batch(frame: DecodedFrame, schema: pa.Schema, start: int, end: int) -> pa.RecordBatch | None:
+def to_batch(
+    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int
+) -> pa.RecordBatch | None:
     """The records of a frame with ``start <= offset < end``, or None when there are none."""
     if frame.offsets is None:
         low, high = max(0, start - frame.first_offset), min(frame.rows, end - frame.first_offset)
@@ -34,8 +38,8 @@ def to_batch(frame: DecodedFrame, schema: pa.Schema, start: int, end: int) -> pa
         low, high = np.searchsorted(frame.offsets.to_numpy(), (start, end)).tolist()
     if low >= high:
         return None
-    arrays = [_column(frame, name, low, high) for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [_column(frame, name, low, high) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
 
 
 def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
@@ -43,8 +47,7 @@ def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
     if name == "offset":
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
-        first = frame.first_offset + low
-        return _from_numbers(np.arange(first, first + rows, dtype=np.int64), _OFFSET_TYPE)
+        return _from_numbers(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
     column = frame.columns.get(name)
     if column is not None:
         return column if rows == len(column) else column.slice(low, rows)
@@ -53,6 +56,13 @@ def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
     if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:
         return _repeated(name, frame.constant_timestamp, rows)
     return _nulls(name, rows)
+
+
+def _counting(first: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """``first`` and the numbers behind it. Adding to a ready row is twice as fast as counting."""
+    if rows <= JOIN_ROWS:
+        return _UP_TO_JOIN_ROWS[:rows] + first
+    return np.arange(first, first + rows, dtype=np.int64)
 
 
 # Neighbouring frames of one append have the same rows and time, so what follows is remembered.

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import InvalidRecordError, RecordTooLargeError
+from .bounds import Integers, bounds_of, check_sizes, record_bounds
+from .errors import InvalidRecordError
 from .records import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -43,9 +44,10 @@ Int64s = npt.NDArray[np.int64]
 class Columns:
     """Records ready to be encoded. A column without values is None; all have ``count`` rows.
 
-    ``timestamps`` is one number when all records share it. ``sizes`` counts the bytes of key,
-    value and headers of each record. ``offsets``, which rise, are given where records must keep
-    those they have elsewhere; else the log numbers them.
+    ``timestamps`` is one number when all records share it. ``bounds`` has a number more than there
+    are records: the step from one to the next counts the bytes of a record's key, value and
+    headers. ``offsets``, which rise, are given where records must keep those they have elsewhere;
+    else the log numbers them.
     """
 
     count: int
@@ -54,8 +56,13 @@ class Columns:
     key: pa.Array | None
     value: pa.Array | None
     headers: pa.Array | None
-    sizes: Int64s
+    bounds: Integers
     offsets: Int64s | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys, values and headers."""
+        return int(self.bounds[-1]) - int(self.bounds[0])
 
     def slice(self, start: int, end: int) -> Columns:
         """Rows ``start`` to ``end``, without copying."""
@@ -69,7 +76,7 @@ class Columns:
             key=None if self.key is None else self.key.slice(start, length),
             value=None if self.value is None else self.value.slice(start, length),
             headers=None if self.headers is None else self.headers.slice(start, length),
-            sizes=self.sizes[start:end],
+            bounds=self.bounds[start : end + 1],
             offsets=None if self.offsets is None else self.offsets[start:end],
         )
 
@@ -85,7 +92,7 @@ class Columns:
             key=None if self.key is None else self.key.take(index),
             value=None if self.value is None else self.value.take(index),
             headers=None if self.headers is None else self.headers.take(index),
-            sizes=self.sizes[rows],
+            bounds=bounds_of(np.diff(self.bounds)[rows]),
         )
 
 
@@ -109,7 +116,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
         key=_concat([part.key for part in parts], parts, pa.binary()),
         value=_concat([part.value for part in parts], parts, pa.binary()),
         headers=_concat([part.headers for part in parts], parts, HEADERS),
-        sizes=np.concatenate([part.sizes for part in parts]),
+        bounds=bounds_of(np.concatenate([np.diff(part.bounds) for part in parts])),
     )
 
 
@@ -147,9 +154,9 @@ def make_columns(
     count = len(value)
     key = None if keys is None else _binary("keys", keys, count)
     header = None if headers is None else _headers(headers, count)
-    sizes = record_sizes(key, value, header, count)
+    bounds = record_bounds(key, value, header, count)
     if max_record_bytes is not None:
-        check_sizes(sizes, max_record_bytes)
+        check_sizes(bounds, max_record_bytes)
     stamps = None if timestamps is None else _timestamps(timestamps, count, now_us)
     return Columns(
         count=count,
@@ -158,21 +165,8 @@ def make_columns(
         key=_unless_all_null(key),
         value=_unless_all_null(value),
         headers=_unless_all_null(header),
-        sizes=sizes,
+        bounds=bounds,
     )
-
-
-def check_sizes(sizes: Int64s, max_record_bytes: int) -> None:
-    """Refuse records that are too large.
-
-    Raises:
-        RecordTooLargeError: a record is larger than ``max_record_bytes``.
-    """
-    if len(sizes) and (largest := int(sizes.max())) > max_record_bytes:
-        raise RecordTooLargeError(
-            f"record {int(sizes.argmax())} of the append has {largest} bytes, more than "
-            f"max_record_bytes={max_record_bytes}. Split it, or raise max_record_bytes."
-        )
 
 
 def _unless_all_null(column: pa.Array | None) -> pa.Array | None:
@@ -268,26 +262,3 @@ def microseconds(item: object) -> int | None:
     raise InvalidRecordError(
         f"timestamps must be datetimes or integer microseconds, got {type(item).__name__}."
     )
-
-
-def _lengths(column: pa.Array) -> Int64s:
-    lengths = pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
-    result: Int64s = lengths.to_numpy(zero_copy_only=False)
-    return result
-
-
-def record_sizes(
-    key: pa.Array | None, value: pa.Array | None, headers: pa.Array | None, count: int
-) -> Int64s:
-    """Bytes of key, value and headers of each of ``count`` records."""
-    sizes = np.zeros(count, dtype=np.int64) if value is None else _lengths(value)
-    if key is not None:
-        sizes = sizes + _lengths(key)
-    if headers is not None:
-        entries = headers.flatten()
-        each = _lengths(entries.field("key")) + _lengths(entries.field("value"))
-        ends = np.concatenate(([0], np.cumsum(each)))
-        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
-        edges = np.concatenate(([0], np.cumsum(per_row, dtype=np.int64)))
-        sizes = sizes + (ends[edges[1:]] - ends[edges[:-1]])
-    return sizes

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .columns import Columns, record_sizes
+from .bounds import record_bounds
+from .columns import Columns
 from .errors import BrokenFrameError
 from .frame import HEADER_BYTES, FrameHeader, check_frame, decode_body, unpack_header
 from .source import WindowSource
@@ -89,8 +90,6 @@ def frame_columns(header: FrameHeader, rest: pa.Buffer) -> Columns:
         key=key,
         value=value,
         headers=headers,
-        sizes=np.zeros(header.records, dtype=np.int64)
-        if batch is None
-        else record_sizes(key, value, headers, header.records),
+        bounds=record_bounds(key, value, headers, header.records),
         offsets=None if deltas is None else deltas.to_numpy().astype(np.int64),
     )

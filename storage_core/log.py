@@ -36,8 +36,9 @@ from .layouts.base import Layout
 from .listing import log_path
 from .records import ActiveFile, OffsetRange, RecoveryReport
 from .recovery import Recovery
+from .rewinding import TailMark
 from .state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
-from .tail import Tail, TailMark
+from .tail import Tail
 from .vfs import Vfs
 
 

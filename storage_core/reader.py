@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .batches import schema_for, to_batch
+from .batches import to_batch
 from .errors import DataLossError
 from .faults import typed_metadata_errors, typed_read_errors
 from .layouts.base import DecodedFrame
@@ -113,11 +113,10 @@ class PartitionReader:
             DataLossError: the segment has been removed since.
         """
         listing = _listing_of(segment)
-        schema = schema_for(names)
         try:
             with self._opened(segment.base, listing) as opened:
                 for frame in opened.frames(start, end):
-                    batch = to_batch(frame, schema, start, end)
+                    batch = to_batch(frame, names, start, end)
                     if batch is not None:
                         yield batch
         except FileNotFoundError:
@@ -140,7 +139,6 @@ class PartitionReader:
 
         With ``to_the_end`` the caller wants all there is: damage behind ``end`` is an error then.
         """
-        schema = schema_for(names)
         position = start
         while position < end:
             listing = self.listing()
@@ -149,7 +147,7 @@ class PartitionReader:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
                     for frame in segment.frames(position, stop):
-                        batch = to_batch(frame, schema, position, stop)
+                        batch = to_batch(frame, names, position, stop)
                         if batch is not None:
                             yield batch
                             position = frame.first_offset + frame.span

@@ -32,7 +32,7 @@ from .vfs import Buffer, Vfs
 SMALL_FRAME_BYTES = 128 << 10
 _WRITE_BYTES = 4 << 20
 _NOTHING = Columns(
-    0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.empty(0, dtype=np.int64)
+    0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.zeros(1, dtype=np.int64)
 )
 
 
@@ -87,7 +87,7 @@ class SegmentRewriter:
         offsets = np.arange(header.records) if offsets is None else offsets
         if rows is not None:
             columns, offsets = columns.take(rows), offsets[rows]
-        size = int(columns.sizes.sum())
+        size = columns.size
         waiting = self._waiting
         if columns.count and (
             (waiting.codec, waiting.kind) != (codec, header.timestamp_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from .config import StoreConfig
@@ -101,24 +102,30 @@ class ActiveSegment:
     def path(self) -> str:
         return log_path(self._directory, self.base)
 
-    def room(self) -> int:
-        """Bytes left before the limit; a record that alone is larger goes into an empty segment."""
-        return 1 << 62 if self.size == 0 else self._config.segment_bytes - self.size
+    def room(self, ahead: int = 0) -> int:
+        """Bytes left before the limit, behind ``ahead`` more than it has.
 
-    def write(self, chunk: Chunk) -> None:
+        A record that alone is larger goes into an empty segment.
+        """
+        size = self.size + ahead
+        return 1 << 62 if size == 0 else self._config.segment_bytes - size
+
+    def write(self, chunks: Sequence[Chunk]) -> None:
         """Append encoded records. They are durable after ``sync``, visible once published."""
         self._require_active("append to")
-        extent = Extent(self.size, chunk.size, self.end_offset, chunk.span, chunk.max_timestamp)
-        write_all(self._vfs, self._fd, chunk.buffers, self.size)
-        self.size = extent.end_position
-        self.end_offset = extent.end_offset
-        if self._builder is not None:
-            due = self._builder.add(extent)
-        else:
-            due = extent.position - self._last_indexed() >= self._config.index_interval_bytes
-        if due:
-            self._unwritten.append((extent.offset, extent.position))
-            self._last_entry = extent.position
+        buffers = [buffer for chunk in chunks for buffer in chunk.buffers]
+        write_all(self._vfs, self._fd, buffers, self.size)
+        for chunk in chunks:
+            extent = Extent(self.size, chunk.size, self.end_offset, chunk.span, chunk.max_timestamp)
+            self.size = extent.end_position
+            self.end_offset = extent.end_offset
+            if self._builder is not None:
+                due = self._builder.add(extent)
+            else:
+                due = extent.position - self._last_indexed() >= self._config.index_interval_bytes
+            if due:
+                self._unwritten.append((extent.offset, extent.position))
+                self._last_entry = extent.position
 
     def write_index(self) -> None:
         """Write the entries that came due since the last call; without them, readers walk."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from .batches import schema_for, to_batch
+from .batches import to_batch
 from .cache import LruCache
 from .config import StoreConfig
 from .durable import read_file
@@ -263,9 +263,9 @@ class SegmentReader:
             start=extent.offset,
             end=extent.end_offset,
         )
-        schema = schema_for(("offset", "timestamp"))
         frame = next(frames, None)
-        batch = frame and to_batch(frame, schema, extent.offset, extent.end_offset)
+        names = ("offset", "timestamp")
+        batch = frame and to_batch(frame, names, extent.offset, extent.end_offset)
         if batch is None:
             return extent.end_offset
         stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import crc32c
 
-from .columns import Columns, check_sizes, concat_columns
+from .bounds import check_sizes
+from .columns import Columns, concat_columns
 from .config import MIB, StoreConfig
 from .durable import sync_directories, write_all
 from .errors import WriteFailedError
@@ -151,13 +152,12 @@ class Stage:
         if part is None:
             check = self._check_of(topic, partition)
             part = self._parts[topic, partition] = _Part(self._config_of(topic), check)
-        check_sizes(columns.sizes, part.config.max_record_bytes)
+        check_sizes(columns.bounds, part.config.max_record_bytes)
         part.check(columns)
         part.waiting.append(columns)
         part.waiting_rows += columns.count
-        size = int(columns.sizes.sum())
-        part.waiting_bytes += size
-        self._buffered += size
+        part.waiting_bytes += columns.size
+        self._buffered += columns.size
         full = part.waiting_rows >= part.config.frame_records
         if full or part.waiting_bytes >= part.config.frame_bytes:
             self._encode(topic, partition, part, keep_rest=True)
@@ -209,24 +209,26 @@ class Stage:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
         if not part.waiting:
             return
-        columns = concat_columns(part.waiting)
-        while columns.count:
-            rows = rows_for_one_frame(columns, part.config)
-            if keep_rest and rows == columns.count and rows < part.config.frame_records:
+        columns, row = concat_columns(part.waiting), 0
+        while row < columns.count:
+            rows = rows_for_one_frame(columns, row, part.config)
+            last = row + rows == columns.count
+            if keep_rest and last and rows < part.config.frame_records:
                 break
             frame = encode_frame(
-                columns if rows == columns.count else columns.slice(0, rows),
+                columns.slice(row, row + rows),
                 relative_offset=part.records,
                 durable_upto=0,
                 compression=part.config.compression,
                 level=part.config.compression_level,
             )
             self._place(topic, partition, part, frame)
-            columns = columns.slice(rows, columns.count)
+            row += rows
+        rest = columns.slice(row, columns.count)
         self._buffered -= part.waiting_bytes
-        part.waiting = [columns] if columns.count else []
-        part.waiting_rows = columns.count
-        part.waiting_bytes = int(columns.sizes.sum()) if columns.count else 0
+        part.waiting = [rest] if rest.count else []
+        part.waiting_rows = rest.count
+        part.waiting_bytes = rest.size
         self._buffered += part.waiting_bytes
 
     def _place(self, topic: str, partition: int, part: _Part, frame: EncodedFrame) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,24 +13,17 @@ from .durable import link_over_empty
 from .errors import InvalidRecordError
 from .frame import MAX_SPAN, EncodedFrame
 from .layouts.base import Chunk, Layout, Place
-from .listing import list_segments, log_path
-from .naming import IDX, TIMEIDX, segment_file
+from .listing import log_path
 from .records import TIMESTAMP_APPENDED
 from .recovery import Recovered
+from .rewinding import TailMark, cut_back
 from .segment import ActiveSegment, build_indexes, write_indexes
 from .source import MappedSource
 from .state import PartitionState
 from .vfs import Vfs
 
+_WRITE_BYTES = 2 * MIB
 _WRITEBACK_BYTES = MIB
-
-
-class TailMark(NamedTuple):
-    """An end of the log: next offset, and the active segment with its size (None: no segment)."""
-
-    end: int
-    base: int | None
-    size: int
 
 
 class Tail:
@@ -117,17 +108,32 @@ class Tail:
         row = 0
         while row < columns.count:
             active = self._writable_segment()
-            place = Place(self.end, active.base, self.durable_end)
-            rest = columns if row == 0 else columns.slice(row, columns.count)
-            chunk = self._layout.encode(rest, place, room=active.room(), config=config)
-            if chunk is None:
+            chunks = self._encode(columns, row, active, config)
+            if not chunks:
                 self.roll()
                 continue
-            active.write(chunk)
+            active.write(chunks)
             self.end = active.end_offset
-            row += chunk.rows
+            row += sum(chunk.rows for chunk in chunks)
             if self._config.fsync == "batch":
                 active.begin_writeback(_WRITEBACK_BYTES)
+
+    def _encode(
+        self, columns: Columns, row: int, active: ActiveSegment, config: StoreConfig
+    ) -> list[Chunk]:
+        """What one write may take of the records from ``row`` on; nothing if the segment is full.
+
+        Several frames at once: a write empties the processor's caches of what encodes the next.
+        """
+        chunks, size, end = list[Chunk](), 0, self.end
+        while row < columns.count and size < _WRITE_BYTES:
+            place = Place(end, active.base, self.durable_end)
+            chunk = self._layout.encode(columns, row, place, room=active.room(size), config=config)
+            if chunk is None:
+                break
+            chunks.append(chunk)
+            size, end, row = size + chunk.size, end + chunk.span, row + chunk.rows
+        return chunks
 
     def _begin_at(self, offsets: Int64s) -> None:
         """Let the next record have the offset it brings: an empty log simply begins there."""
@@ -154,9 +160,8 @@ class Tail:
             durable_upto=max(0, self.durable_end - active.base),
         )
         header = moved.header
-        active.write(
-            Chunk(moved.buffers, header.length, header.records, header.max_timestamp, header.span)
-        )
+        size, stamp = header.length, header.max_timestamp
+        active.write([Chunk(moved.buffers, size, header.records, stamp, header.span)])
         self.end = active.end_offset
         active.begin_writeback(_WRITEBACK_BYTES)
 
@@ -234,34 +239,7 @@ class Tail:
     def rewind(self, mark: TailMark) -> None:
         """Take back what was written since ``mark``: none of it was acknowledged or published."""
         self.forget()
-        for base in list_segments(self._vfs, self._directory).bases:
-            path = log_path(self._directory, base)
-            if base == mark.base:
-                self._drop_indexes(base)
-                self._cut(path, mark.size)
-            elif base >= mark.end:
-                self._drop_indexes(base)
-                self._vfs.unlink(path)
-        self._vfs.fsync_dir(self._directory)
-
-    def _drop_indexes(self, base: int) -> None:
-        """Before the bytes go: an entry for them would point into those that follow."""
-        for suffix in (IDX, TIMEIDX):
-            with suppress(FileNotFoundError):
-                self._vfs.unlink(f"{self._directory}/{segment_file(base, suffix)}")
-
-    def _cut(self, path: str, size: int) -> None:
-        fd = self._vfs.open(path, "read")
-        try:
-            self._vfs.make_writable(fd)
-        finally:
-            self._vfs.close(fd)
-        fd = self._vfs.open(path, "write")
-        try:
-            self._vfs.truncate(fd, size)
-            self._vfs.fsync(fd)
-        finally:
-            self._vfs.close(fd)
+        cut_back(self._vfs, self._directory, mark)
 
     @property
     def sync_failed(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import record_sizes
+from ..bounds import record_bounds
 from ..errors import StorageError
 from ..frame import CODECS
 from ..inspection import frames
@@ -158,7 +158,7 @@ def _sizes(store: Store, facts: TopicFacts, sample: int, tell: Tell) -> Sizes | 
                 columns=("key", "value", "headers"),
             ):
                 columns = (batch["key"], batch["value"], batch["headers"])
-                found.append(record_sizes(*columns, batch.num_rows))
+                found.append(np.diff(record_bounds(*columns, batch.num_rows)))
         except StorageError:  # what the check reports in full
             pass
         tell(f"records of {facts.name}-{partition.partition}", partition.size)

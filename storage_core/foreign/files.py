@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..bounds import Integers
 from ..broker_index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from ..columns import Columns, Int64s
 from ..durable import create_file, make_directories, replace_file, write_all
@@ -37,7 +38,7 @@ class _Piece(NamedTuple):
 
     data: memoryview
     rows: int
-    sizes: Int64s
+    sizes: Integers
     new_file: bool
 
 
@@ -147,17 +148,16 @@ class RowFiles:
         return Target(path, first, first, 0, first)
 
     def _pieces(self, columns: Columns, target: Target) -> list[_Piece]:
-        pieces = []
+        pieces, sizes = [], np.diff(columns.bounds)
         row, size = 0, target.size
         while row < columns.count:
-            rows = self._rows_that_fit(columns.sizes[row:], size)
+            rows = self._rows_that_fit(sizes[row:], size)
             new_file = rows == 0
             if new_file:
                 size = 0
-                rows = self._rows_that_fit(columns.sizes[row:], size)
-            part = columns.slice(row, row + rows)
-            data = self._encode(part, target.offset + row)
-            pieces.append(_Piece(data, rows, part.sizes, new_file))
+                rows = self._rows_that_fit(sizes[row:], size)
+            data = self._encode(columns.slice(row, row + rows), target.offset + row)
+            pieces.append(_Piece(data, rows, sizes[row : row + rows], new_file))
             size += len(data)
             row += rows
         return pieces + self._closing(columns, target.offset + row)
@@ -229,7 +229,7 @@ class RowFiles:
         self._vfs.fsync_dir(directory)
         return Target(path, number, offset, 0, offset)
 
-    def _rows_that_fit(self, sizes: Int64s, size: int) -> int:
+    def _rows_that_fit(self, sizes: Integers, size: int) -> int:
         """Rows for one write behind ``size`` bytes; 0 when the next one needs a new file."""
         overhead = self._layout.overhead(self._topic)
         most = min(self._limit, _MOST_BYTES) // overhead + 1

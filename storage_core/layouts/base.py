@@ -15,7 +15,7 @@ from ..vfs import Buffer
 
 
 class Chunk(NamedTuple):
-    """The first ``rows`` records of some columns, encoded for one vectored write.
+    """So many ``rows`` of some columns, encoded for one vectored write.
 
     ``span`` counts the offsets they take up, holes included.
     """
@@ -44,9 +44,9 @@ class Layout(Protocol):
         """Directory of the segment files of a partition."""
 
     def encode(
-        self, columns: Columns, place: Place, *, room: int, config: StoreConfig
+        self, columns: Columns, row: int, place: Place, *, room: int, config: StoreConfig
     ) -> Chunk | None:
-        """Encode the first records of ``columns`` that fit in ``room`` bytes; None if none do."""
+        """Encode the records from ``row`` on that fit in ``room`` bytes; None if none do."""
 
     def walk(
         self, source: Source, *, base: int, position: int, offset: int, verify: bool

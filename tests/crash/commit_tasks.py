@@ -80,6 +80,36 @@ def commit_times(
     talk.flush()
 
 
+def append_in_turn(
+    talk: TextIO, path: str, name: str, times: int, places: list[list[tuple[str, int]]]
+) -> None:
+    """Append so many single records without a commit, each to the next partition."""
+    store, _ = open_quickly(path)
+    for version in range(times):
+        ((topic, partition),) = places[version % len(places)]
+        store.append(topic, partition, values_of(name, version, topic, partition, 1))
+    talk.write("done\n")
+    talk.flush()
+
+
+def delete_behind(talk: TextIO, path: str, topic: str, until: int, keep: int) -> None:
+    """Delete all but the newest ``keep`` records again and again, until the log ends at ``until``.
+
+    By size and by offset, with a roll before, so that whole segments and parts of them go.
+    """
+    store, _ = open_quickly(path)
+    end = turn = 0
+    while end < until:
+        end = store.offsets(topic, 0).end
+        store.roll(topic, 0)
+        store.retain(topic)
+        if end - keep > store.offsets(topic, 0).start:
+            store.delete_records(topic, {0: end - keep})
+        turn += 1
+    talk.write(f"{turn}\n")
+    talk.flush()
+
+
 def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
     """Stage, wait for a line, commit version 1 of ``app``; say whether it was there before."""
     store, _ = open_quickly(path)
@@ -92,4 +122,4 @@ def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
     talk.flush()
 
 
-TASKS = (commit_and_die, commit_as_told, commit_times)
+TASKS = (append_in_turn, commit_and_die, commit_as_told, commit_times, delete_behind)

@@ -1,4 +1,4 @@
-"""Several processes commit at once, and a reader looks all the time."""
+"""Several processes commit, append and delete at once, and a reader looks all the time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from storage_core import Store
+from storage_core.errors import DataLossError, OffsetOutOfRangeError
 from tests.crash.commit_tasks import COMMIT, open_quickly
 from tests.processes import Child, Processes
 from tests.sizes import COMMITS, SEED, WRITERS
@@ -24,6 +25,8 @@ NATIVE_PLACES: Places = {
     "y": [[("t", 0), ("t", 2)], [("u", 0), ("u", 1), ("t", 1)]],
     "z": [[("u", 0), ("u", 1)], [("t", 0), ("t", 1), ("t", 2), ("u", 1)]],
 }
+APPENDED_PLACES: Places = {"a": [[("t", 0)]], "b": [[("u", 1)], [("t", 1)]]}
+KEPT = 20  # records that stay of the topic from which others are deleted
 ONE_TOPIC: Places = {name: [[("t", 0), ("t", 1)], [("t", 1), ("t", 2)]] for name in "xy"}
 
 
@@ -69,9 +72,15 @@ def watch(
     return looks
 
 
-def start(processes: Processes, path: Path, places: Places, times: int = TIMES) -> list[Child]:
+def start(
+    processes: Processes,
+    path: Path,
+    places: Places,
+    times: int = TIMES,
+    task: str = "commit_times",
+) -> list[Child]:
     return [
-        processes.start("commit_times", path, name=name, times=times, places=chosen)
+        processes.start(task, path, name=name, times=times, places=chosen)
         for name, chosen in places.items()
     ]
 
@@ -96,6 +105,32 @@ class StopAndGo:
             time.sleep(0.01)
 
 
+class LosingReader:
+    """Reads a topic while its oldest records are deleted: what it sees has no gap but that."""
+
+    def __init__(self, path: Path, topic: str) -> None:
+        self._store, _ = open_quickly(str(path))
+        self._topic = topic
+        self._start = self._next = self.looks = 0
+
+    def __call__(self) -> None:
+        bounds = self._store.offsets(self._topic, 0)
+        start, end = bounds.start, bounds.end
+        assert start >= self._start, "the start of a log went back"
+        assert end >= self._next, "the end of a log went back"
+        first = max(start, self._next)
+        try:
+            found = rows(self._store.read(self._topic, 0, start=first, end=end))
+        except (DataLossError, OffsetOutOfRangeError):
+            assert self._store.offsets(self._topic, 0).start > first, "refused what is there"
+            return
+        assert [row["offset"] for row in found] == list(range(first, end))
+        assert [row["value"].split(b":")[1] for row in found] == [
+            b"%d" % offset for offset in range(first, end)
+        ]
+        self._start, self._next, self.looks = start, end, self.looks + 1
+
+
 @pytest.mark.row(31, 32, 41)
 @pytest.mark.timeout(0)
 def test_commits_of_processes_that_are_stopped_and_continued_are_seen_whole(
@@ -105,16 +140,32 @@ def test_commits_of_processes_that_are_stopped_and_continued_are_seen_whole(
     with Store.open(tmp_path, create=True) as store:
         for topic, partitions in topics.items():
             store.create_topic(topic, partitions, segment_bytes=16384)
+        store.create_topic("lossy", 1, retention_bytes=4096)
     shapes = list(NATIVE_PLACES.values())
-    places = {f"w{number}": shapes[number % len(shapes)] for number in range(WRITERS)}
-    children = start(processes, tmp_path, places, COMMITS)
-    disturb = StopAndGo(children)
+    committed = {f"w{number}": shapes[number % len(shapes)] for number in range(WRITERS)}
+    appended = {**APPENDED_PLACES, "lossy": [[("lossy", 0)]]}
+    children = start(processes, tmp_path, committed, COMMITS)
+    children += start(processes, tmp_path, appended, COMMITS, task="append_in_turn")
+    deleting = processes.start("delete_behind", tmp_path, topic="lossy", until=COMMITS, keep=KEPT)
+    stop_and_go, losing = StopAndGo([*children, deleting]), LosingReader(tmp_path, "lossy")
+
+    def disturb() -> None:
+        stop_and_go()
+        losing()
+
+    places = committed | APPENDED_PLACES
     assert watch(tmp_path, topics, places, COMMITS, disturb) > 10
-    for child in children:
+    for child in (*children, deleting):
         child.signal(signal.SIGCONT)
-    assert [child.lines() for child in children] == [["done"]] * WRITERS
-    assert disturb.stops > 3
+    assert [child.lines() for child in children] == [["done"]] * len(children)
+    (rounds,) = deleting.lines()
+    assert int(rounds) > 1
+    assert stop_and_go.stops > 3
+    assert losing.looks > 10
     check_history(tmp_path, topics, places, COMMITS)
+    left = open_quickly(str(tmp_path))[0].offsets("lossy", 0)
+    assert left.end == COMMITS
+    assert left.start >= COMMITS - KEPT
 
 
 def check_history(path: Path, topics: dict[str, int], places: Places, times: int) -> None:

@@ -33,7 +33,7 @@ LAYOUT, CONFIG = NativeLayout(), StoreConfig(index_interval_bytes=0)
 
 
 def chunk(value: bytes = b"x") -> Chunk:
-    encoded = LAYOUT.encode(columns_of([value]), Place(0, 0, 0), room=1 << 30, config=CONFIG)
+    encoded = LAYOUT.encode(columns_of([value]), 0, Place(0, 0, 0), room=1 << 30, config=CONFIG)
     assert encoded is not None
     return encoded
 
@@ -50,7 +50,7 @@ def new_segment(directory: Path) -> ActiveSegment:
 
 def test_sealing_makes_indexes_complete_and_the_file_read_only(directory: Path) -> None:
     made = new_segment(directory)
-    made.write(chunk())
+    made.write([chunk()])
     made.seal()
     log = directory / "d/00000000000000000000.log"
     assert log.stat().st_mode & 0o222 == 0
@@ -61,7 +61,7 @@ def test_sealing_makes_indexes_complete_and_the_file_read_only(directory: Path) 
 
 def test_sealing_twice_is_a_typed_error(directory: Path) -> None:
     made = new_segment(directory)
-    made.write(chunk())
+    made.write([chunk()])
     made.seal()
     with pytest.raises(SegmentStateError, match=r"seal .* sealed"):
         made.seal()
@@ -69,10 +69,10 @@ def test_sealing_twice_is_a_typed_error(directory: Path) -> None:
 
 def test_appending_to_a_sealed_segment_is_a_typed_error(directory: Path) -> None:
     made = new_segment(directory)
-    made.write(chunk())
+    made.write([chunk()])
     made.seal()
     with pytest.raises(SegmentStateError, match=r"append to .* sealed") as caught:
-        made.write(chunk())
+        made.write([chunk()])
     assert caught.value.path == "d/00000000000000000000.log"
     with pytest.raises(SegmentStateError, match="sync"):
         made.sync()
@@ -83,7 +83,7 @@ def test_closed_segment_takes_no_appends_and_closes_twice(directory: Path) -> No
     made.close()
     made.close()
     with pytest.raises(SegmentStateError, match="closed"):
-        made.write(chunk())
+        made.write([chunk()])
 
 
 def test_mapping_an_empty_file_is_a_typed_error(directory: Path) -> None:

@@ -1,0 +1,52 @@
+"""An append that failed, taken back: the log's files as they were before it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from .listing import list_segments, log_path
+from .naming import IDX, TIMEIDX, segment_file
+from .vfs import Vfs
+
+
+class TailMark(NamedTuple):
+    """An end of the log: next offset, and the active segment with its size (None: no segment)."""
+
+    end: int
+    base: int | None
+    size: int
+
+
+def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
+    """Remove from the log what stands behind ``mark``; nobody may have the files open to write."""
+    for base in list_segments(vfs, directory).bases:
+        path = log_path(directory, base)
+        if base == mark.base:
+            _drop_indexes(vfs, directory, base)
+            _cut(vfs, path, mark.size)
+        elif base >= mark.end:
+            _drop_indexes(vfs, directory, base)
+            vfs.unlink(path)
+    vfs.fsync_dir(directory)
+
+
+def _drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
+    """Before the bytes go: an entry for them would point into those that follow."""
+    for suffix in (IDX, TIMEIDX):
+        with suppress(FileNotFoundError):
+            vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
+
+
+def _cut(vfs: Vfs, path: str, size: int) -> None:
+    fd = vfs.open(path, "read")
+    try:
+        vfs.make_writable(fd)
+    finally:
+        vfs.close(fd)
+    fd = vfs.open(path, "write")
+    try:
+        vfs.truncate(fd, size)
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
