@@ -21,18 +21,16 @@ help: ## List these commands
 demo: .venv/.stamp ## See it work, step by step
 	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
 
-# Tests start dozens of short-lived JVMs: compiling lightly and collecting plainly halves their time.
-QUICK_JVM = export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" &&
+QUICK_JVM = SPARK_SUBMIT_OPTS="$$(.ci/quick-jvm)" && export SPARK_SUBMIT_OPTS &&
 # More workers than cores: much of the time goes by waiting for the disk and for processes to start.
-PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q -n 3 -m 'not long'
+PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m 'not long'
 
-# In two runs: Py4J calls back through select(), which takes no descriptor above 1023, and tests
-# that let hundreds of stores crash may leave that many open. A file of Spark's tests stays in one
-# worker, because its tests share what took long to make. What only differs between versions of
-# PySpark is test-matrix's.
+# A file stays in one worker, because its tests may share what took long to make. In two runs: Py4J
+# calls back through select(), which takes no descriptor above 1023, and tests that let hundreds of
+# stores crash may leave that many open. What only differs between PySparks is test-matrix's.
 test: check ## Everything that proves it: check, then the whole test suite
-	@$(PYTEST) --dist worksteal --ignore=tests/cursus_spark
-	@$(PYTEST) --dist loadfile tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
+	@$(PYTEST) --ignore=tests/cursus_spark
+	@$(PYTEST) tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
 	@.ci/matrix

@@ -34,8 +34,6 @@ def submit(example: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a program against the working tree; in a session of its own, because one kills itself."""
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    # Most of the time of a short program goes into compiling Spark, and not into running it.
-    python["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return subprocess.run(
         command,
         env={**os.environ, **python, "PYTHONPATH": str(ROOT)},
