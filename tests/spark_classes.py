@@ -30,6 +30,7 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
     gateway = spark.sparkContext._gateway
+    assert gateway is not None
     jvm: Popen[bytes] = gateway.proc
     with tempfile.TemporaryDirectory() as directory:
         use(spark, directory)
