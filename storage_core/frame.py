@@ -45,7 +45,7 @@ import pyarrow as pa
 from .columns import HEADERS, TIMESTAMP, Columns, Int64s
 from .config import MAX_FRAME_BYTES
 from .errors import BrokenFrameError
-from .message import message_pieces
+from .message import has_compressed_buffers, message_pieces
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
@@ -56,7 +56,6 @@ CODECS = ("none", "lz4", "zstd")
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
 _TRAILER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
-_FORWARD, _BACKWARD, _SHORT = (struct.Struct(form) for form in ("<I", "<i", "<H"))
 _ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
 
@@ -203,16 +202,36 @@ def decode_body(header: FrameHeader, rest: pa.Buffer) -> pa.RecordBatch | None:
     Raises:
         BrokenFrameError: the body is not the record batch its header describes.
     """
+    return decode_message(header, unpack_body(header, rest))
+
+
+def unpack_body(header: FrameHeader, rest: pa.Buffer) -> pa.Buffer:
+    """The body of a frame that passed ``check_frame``, decompressed.
+
+    Raises:
+        BrokenFrameError: it is not what its codec would have left.
+    """
+    body = rest.slice(0, header.body_length)
+    if not header.codec:
+        return body
+    codec = pa.Codec(_ARROW_CODECS[CODECS[header.codec]])
+    try:
+        return codec.decompress(body, header.raw_length, asbytes=False)
+    except (pa.ArrowException, EOFError, OSError) as error:
+        raise BrokenFrameError(f"the frame body cannot be decompressed: {error}") from error
+
+
+def decode_message(header: FrameHeader, body: pa.Buffer) -> pa.RecordBatch | None:
+    """The record batch in a body that was unpacked; None when the frame has no columns.
+
+    Raises:
+        BrokenFrameError: the body is not the record batch its header describes.
+    """
     schema = body_schema(header.columns)
     if not len(schema):
         return None
-    body = rest.slice(0, header.body_length)
     try:
-        if header.codec:
-            body = pa.Codec(_ARROW_CODECS[CODECS[header.codec]]).decompress(
-                body, header.raw_length, asbytes=False
-            )
-        if _has_compressed_buffers(body):
+        if has_compressed_buffers(body):
             raise BrokenFrameError("the frame body compresses its buffers, which we never write")
         batch = pa.ipc.read_record_batch(body, schema)
         batch.validate(full=True)
@@ -266,31 +285,3 @@ def _codec(compression: str, level: int) -> pa.Codec:
     if compression == "zstd":
         return pa.Codec("zstd", compression_level=level)
     return pa.Codec(_ARROW_CODECS[compression])
-
-
-def _has_compressed_buffers(message: pa.Buffer) -> bool:
-    """Whether an IPC message asks Arrow to decompress buffers to sizes that it names itself.
-
-    Arrow allocates such a size before looking further, so a damaged or hostile length could ask
-    for all memory. The flag stands in slot 3 of the flatbuffer table ``RecordBatch``.
-    """
-    view = memoryview(message)
-    message_table = 8 + _FORWARD.unpack_from(view, 8)[0]
-    header_slot = _table_slot(view, message_table, 2)
-    if header_slot == 0:
-        raise struct.error("the message has no header")
-    batch_table = header_slot + _FORWARD.unpack_from(view, header_slot)[0]
-    return _table_slot(view, batch_table, 3) != 0
-
-
-def _table_slot(view: memoryview, table: int, slot: int) -> int:
-    """Position of a flatbuffer table's field, 0 when the table leaves it out."""
-    vtable = table - _BACKWARD.unpack_from(view, table)[0]
-    if vtable < 0:
-        raise struct.error("the message points before its start")
-    (size,) = _SHORT.unpack_from(view, vtable)
-    entry = 4 + 2 * slot
-    if entry + 2 > size:
-        return 0
-    (offset,) = _SHORT.unpack_from(view, vtable + entry)
-    return table + offset if offset else 0

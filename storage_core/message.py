@@ -7,11 +7,13 @@ byte strings and the columns as the very buffers they are in. A vectored write t
 
 from __future__ import annotations
 
+import struct
 import threading
 from typing import Any
 
 import pyarrow as pa
 
+_FORWARD, _BACKWARD, _SHORT = (struct.Struct(form) for form in ("<I", "<i", "<H"))
 Piece = Any  # bytes or pyarrow.Buffer, which has no type stub
 
 
@@ -58,3 +60,31 @@ def message_pieces(batch: pa.RecordBatch) -> list[Piece]:
     if writer is None:
         writer = known[batch.schema] = _Writer(batch.schema)
     return writer.pieces(batch)
+
+
+def has_compressed_buffers(message: pa.Buffer) -> bool:
+    """Whether an IPC message asks Arrow to decompress buffers to sizes that it names itself.
+
+    Arrow allocates such a size before looking further, so a damaged or hostile length could ask
+    for all memory. The flag stands in slot 3 of the flatbuffer table ``RecordBatch``.
+    """
+    view = memoryview(message)
+    message_table = 8 + _FORWARD.unpack_from(view, 8)[0]
+    header_slot = _table_slot(view, message_table, 2)
+    if header_slot == 0:
+        raise struct.error("the message has no header")
+    batch_table = header_slot + _FORWARD.unpack_from(view, header_slot)[0]
+    return _table_slot(view, batch_table, 3) != 0
+
+
+def _table_slot(view: memoryview, table: int, slot: int) -> int:
+    """Position of a flatbuffer table's field, 0 when the table leaves it out."""
+    vtable = table - _BACKWARD.unpack_from(view, table)[0]
+    if vtable < 0:
+        raise struct.error("the message points before its start")
+    (size,) = _SHORT.unpack_from(view, vtable)
+    entry = 4 + 2 * slot
+    if entry + 2 > size:
+        return 0
+    (offset,) = _SHORT.unpack_from(view, vtable + entry)
+    return table + offset if offset else 0

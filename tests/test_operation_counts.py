@@ -18,7 +18,7 @@ import pytest
 from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
-from storage_core.frame import decode_body
+from storage_core.frame import decode_message
 from storage_core.layouts import native
 from storage_core.vfs import PosixVfs
 from tests.stores import TOPIC, columns_of
@@ -41,7 +41,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in _SEAM:
         monkeypatch.setattr(PosixVfs, name, counting(name, getattr(PosixVfs, name)))
-    monkeypatch.setattr(native, "decode_body", counting("frames", decode_body))
+    monkeypatch.setattr(native, "decode_message", counting("frames", decode_message))
     return counted
 
 

@@ -21,8 +21,9 @@ from ..frame import (
     FrameHeader,
     body_names,
     check_frame,
-    decode_body,
+    decode_message,
     encode_frame,
+    unpack_body,
     unpack_header,
 )
 from ..records import Extent
@@ -71,8 +72,7 @@ class NativeLayout:
         while position < source.size:
             header = _header_at(source, position, base, offset)
             if verify:
-                rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
-                _check(_Found(header, rest, position, offset))
+                _check(source, header, position, offset)
             elif position + header.length > source.size:
                 raise _broken("the file ends inside the frame", position, offset)
             yield Extent(position, header.length, offset, header.span, header.max_timestamp)
@@ -118,20 +118,19 @@ class NativeLayout:
                     if offset + header.span > start:
                         rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
                         ahead.append(_Found(header, rest, position, offset))
-                        size += header.length
+                        size += header.raw_length
                     position += header.length
                     offset += header.span
             except BrokenFrameError as error:
                 damage = error
-            sound = 0
+            bodies = list[pa.Buffer]()
             try:
                 for found in ahead:
-                    _check(found)
-                    sound += 1
+                    bodies.append(_checked_body(found))
             except BrokenFrameError as error:
                 damage = error
-            for found in ahead[:sound]:
-                frame = _decoded(found)
+            for found, body in zip(ahead, bodies, strict=False):
+                frame = _decoded(found, body)
                 if frame is not None:
                     yield frame
             wanted = min(2 * wanted, _AHEAD_FRAMES)
@@ -185,18 +184,27 @@ def _header_at(source: Source, position: int, base: int, offset: int) -> FrameHe
     return header
 
 
-def _check(found: _Found) -> None:
+def _check(source: Source, header: FrameHeader, position: int, offset: int) -> None:
+    rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
+    try:
+        check_frame(header, rest)
+    except BrokenFrameError as error:
+        raise _broken(str(error), position, offset) from error
+
+
+def _checked_body(found: _Found) -> pa.Buffer:
     try:
         check_frame(found.header, found.rest)
+        return unpack_body(found.header, found.rest)
     except BrokenFrameError as error:
         raise _broken(str(error), found.position, found.offset) from error
 
 
-def _decoded(found: _Found) -> DecodedFrame | None:
+def _decoded(found: _Found, body: pa.Buffer) -> DecodedFrame | None:
     """The records of a frame whose bytes were checked; None if it only covers a hole."""
-    header, rest, position, offset = found
+    header, _, position, offset = found
     try:
-        batch = decode_body(header, rest)
+        batch = decode_message(header, body)
     except BrokenFrameError as error:
         raise _broken(str(error), position, offset) from error
     if not header.records:

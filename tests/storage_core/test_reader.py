@@ -328,6 +328,30 @@ def test_records_before_the_damage_are_read_and_the_damage_is_placed(tmp_path: P
     assert len(values(reader, 1)) == 5
 
 
+@pytest.mark.parametrize("places", [(20, 100), (20, 100, 25), (20, 4, 25)])
+def test_of_several_damages_the_first_is_told(tmp_path: Path, places: tuple[int, ...]) -> None:
+    """Frames are checked some at a time: a header that is damaged later is seen earlier."""
+    broken, byte, *later = places
+    store = make_store(tmp_path, fsync="none")
+    for number in range(40):
+        store.append(TOPIC, 0, [b"%d" % number])
+    store.roll(TOPIC, 0)
+    frame = segment(tmp_path).stat().st_size // 40
+
+    def damage(data: bytearray) -> None:
+        data[broken * frame + byte] ^= 0xFF
+        for number in later:
+            data[number * frame] ^= 0xFF
+
+    overwrite(segment(tmp_path), damage)
+    found: list[int] = []
+    with pytest.raises(DamagedLogError) as caught:
+        for batch in reopen(tmp_path).read(TOPIC, 0, columns=("offset",)):
+            found += batch.column("offset").to_pylist()
+    assert found == list(range(broken))
+    assert (caught.value.offset, caught.value.position) == (broken, broken * frame)
+
+
 def test_batches_outlive_the_store_and_its_files(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     store.append(TOPIC, 0, [b"a" * 100] * 10)
