@@ -22,15 +22,14 @@ demo: .venv/.stamp ## See it work, step by step
 	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
 
 QUICK_JVM = SPARK_SUBMIT_OPTS="$$(.ci/quick-jvm)" && export SPARK_SUBMIT_OPTS &&
-# More workers than cores: much of the time goes by waiting for the disk and for processes to start.
-PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m 'not long'
+PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q --durations=12 --dist loadfile --no-loadscope-reorder -m 'not long'
 
 # A file stays in one worker, because its tests may share what took long to make. In two runs: Py4J
 # calls back through select(), which takes no descriptor above 1023, and tests that let hundreds of
 # stores crash may leave that many open. What only differs between PySparks is test-matrix's.
 test: check ## Everything that proves it: check, then the whole test suite
-	@$(PYTEST) --ignore=tests/cursus_spark
-	@$(PYTEST) tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
+	@$(PYTEST) -n 3 --ignore=tests/cursus_spark
+	@$(PYTEST) -n 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
 	@.ci/matrix
