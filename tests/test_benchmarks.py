@@ -28,6 +28,7 @@ def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

@@ -15,6 +15,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), fl
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_the_readmes_program_runs_as_it_stands(number: int, tmp_path: Path) -> None:
     program = tmp_path / "readme.py"

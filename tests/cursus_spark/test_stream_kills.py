@@ -16,6 +16,8 @@ from tests.cursus_spark.micro_batches import payloads, texts
 from tests.cursus_spark.streams import Streams, finish
 from tests.stores import errors
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def deaths(tmp_path: Path) -> Deaths:

@@ -18,7 +18,7 @@ from storage_core import Store
 from tests.cursus_spark.micro_batches import payloads, texts
 from tests.cursus_spark.streams import Streams, finish, needs_read_limits, until
 
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.matrix, pytest.mark.slow]
 
 SECOND = 1_000_000
 

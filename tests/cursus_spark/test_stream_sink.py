@@ -14,7 +14,7 @@ from tests.cursus_spark.micro_batches import payloads, texts
 from tests.cursus_spark.streams import Streams, finish, needs_read_limits
 from tests.stores import columns_of, names
 
-pytestmark = pytest.mark.matrix
+pytestmark = [pytest.mark.matrix, pytest.mark.slow]
 
 
 @pytest.fixture
