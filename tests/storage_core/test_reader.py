@@ -345,9 +345,9 @@ def test_of_several_damages_the_first_is_told(tmp_path: Path, places: tuple[int,
 
     overwrite(segment(tmp_path), damage)
     found: list[int] = []
+    batches = reopen(tmp_path).read(TOPIC, 0, columns=("offset",))
     with pytest.raises(DamagedLogError) as caught:
-        for batch in reopen(tmp_path).read(TOPIC, 0, columns=("offset",)):
-            found += batch.column("offset").to_pylist()
+        found.extend(offset for batch in batches for offset in batch.column(0).to_pylist())
     assert found == list(range(broken))
     assert (caught.value.offset, caught.value.position) == (broken, broken * frame)
 
