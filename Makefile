@@ -8,6 +8,8 @@ export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 # Spark starts Python processes by the hundred: without byte code each would compile us anew.
 export PYTHONDONTWRITEBYTECODE :=
+# And numpy's threads for matrices, of which we have none, cost each of them a tenth of a second.
+export OPENBLAS_NUM_THREADS := 1
 
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&

@@ -214,9 +214,8 @@ def unpack_body(header: FrameHeader, rest: pa.Buffer) -> pa.Buffer:
     body = rest.slice(0, header.body_length)
     if not header.codec:
         return body
-    codec = pa.Codec(_ARROW_CODECS[CODECS[header.codec]])
     try:
-        return codec.decompress(body, header.raw_length, asbytes=False)
+        return _codec(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
     except (pa.ArrowException, EOFError, OSError) as error:
         raise BrokenFrameError(f"the frame body cannot be decompressed: {error}") from error
 
@@ -281,7 +280,8 @@ def _present(columns: Columns, *, constant: bool) -> tuple[int, list[pa.Array]]:
 
 
 @cache
-def _codec(compression: str, level: int) -> pa.Codec:
-    if compression == "zstd":
+def _codec(compression: str, level: int | None = None) -> pa.Codec:
+    """Safe for several threads: it keeps nothing from one call to the next."""
+    if compression == "zstd" and level is not None:
         return pa.Codec("zstd", compression_level=level)
     return pa.Codec(_ARROW_CODECS[compression])

@@ -43,13 +43,12 @@ class Runs:
         self._applications = applications
         self._ended: dict[str, Future[Ended]] = {}
         for name in ("left", "right"):
-            self._start(name, "writes", self.log("shared"), name, 2, 4)
-        self._start("faults", "faults", self.log("faults"))
+            self.start(name, "writes", self.log("shared"), name, 2, 4)
+        self.start("faults", "faults", self.log("faults"))
         for fault, layout in KILLS:
             name = f"{fault}-{layout}"
-            self._start(name, "killed_driver", self.log(name), fault, layout)
-        self._start("cluster", "cluster", self.log("cluster"))
-        self._start("connect", "connect", self.log("connect"))
+            self.start(name, "killed_driver", self.log(name), fault, layout)
+        self.start("connect", "connect", self.log("connect"))
         self._start_installed()
         self._start_shipped()
         logs = ("shared", "faults", *(f"{fault}-{layout}" for fault, layout in KILLS))
@@ -65,7 +64,8 @@ class Runs:
     def ended(self, name: str) -> Ended:
         return self._ended[name].result(500)
 
-    def _start(self, name: str, task: str, log: Path, *arguments: object) -> None:
+    def start(self, name: str, task: str, log: Path, *arguments: object) -> None:
+        """Start an application on a log of its own or a shared one."""
         log.parent.mkdir(exist_ok=True)
         self._ended[name] = self._applications.start(task, log, *arguments)
 
@@ -185,10 +185,12 @@ def test_no_reader_saw_half_a_commit_at_any_time(runs: Runs) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.row(37)
 def test_executors_in_other_processes_write_and_read_and_one_that_is_killed_writes_once(
     runs: Runs,
 ) -> None:
+    runs.start("cluster", "cluster", runs.log("cluster"))
     ended = runs.ended("cluster")
     assert ended.result == [WRITE, 4, 2, 2 * WRITE], ended.errors
     assert tags(runs.log("cluster")) == {"cluster", "executor"}

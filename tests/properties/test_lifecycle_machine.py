@@ -80,7 +80,10 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self) -> None:
-        upto = self.store.segments(TOPIC, 0)[-1].base if self.end > self.start else self.start
+        upto = self.start
+        if self.end > self.start:
+            segment = self.store.segments(TOPIC, 0)[-1]
+            upto = segment.end if segment.sealed else segment.base
         last = {row["key"]: at for at, row in self.model.items() if at < upto}
         gone = [
             at
