@@ -29,7 +29,8 @@ PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q --durations=12 
 # A file stays in one worker, because its tests may share what took long to make. In two runs: Py4J
 # calls back through select(), which takes no descriptor above 1023, and tests that let hundreds of
 # stores crash may leave that many open. What only differs between PySparks is test-matrix's.
-test: check ## Everything that proves it: check, then the whole test suite
+test: .venv/.stamp ## Everything that proves it: check, then the whole test suite
+	@$(WITH_JAVA) { .ci/quick-jvm >/dev/null & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status; }
 	@$(PYTEST) -n 3 --ignore=tests/cursus_spark
 	@$(PYTEST) -n 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
 
