@@ -13,9 +13,13 @@ WINDOW_BYTES = 4 << 20
 
 
 class Source(Protocol):
-    """Random access to the first ``size`` bytes of a segment."""
+    """Random access to the first ``size`` bytes of a segment.
+
+    ``ahead`` says how many bytes may be asked for before any is used.
+    """
 
     size: int
+    ahead: int
 
     def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes there, fewer at the end. The buffer outlives the source."""
@@ -23,6 +27,8 @@ class Source(Protocol):
 
 class MappedSource:
     """A sealed segment: read-only memory map, no copy, safe for many threads."""
+
+    ahead = 32 << 20
 
     def __init__(self, vfs: Vfs, path: str) -> None:
         fd = vfs.open(path, "read")
@@ -53,6 +59,7 @@ class WindowSource:
         self._start = 0
         self._window = pa.py_buffer(b"")
         self.size = size
+        self.ahead = window
 
     def read(self, position: int, size: int) -> pa.Buffer:
         position = min(position, self.size)

@@ -36,6 +36,8 @@ class ClosedFile(NamedTuple):
 class JoinedSource:
     """The bytes of several closed files, one behind the other. Not safe for several threads."""
 
+    ahead = WHOLE_BYTES
+
     def __init__(self, vfs: Vfs, files: Sequence[ClosedFile]) -> None:
         self._vfs = vfs
         self._files = files

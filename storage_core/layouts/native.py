@@ -32,8 +32,8 @@ from .base import Chunk, DecodedFrame, Place
 
 _SEARCH_BYTES = 1 << 20
 # A checksum's pass over a frame empties the processor's caches of what decodes it: to check some,
-# then decode them, is a fifth faster. A read begins with one, so that few records come at once.
-_AHEAD_FRAMES, _AHEAD_BYTES = 32, 32 << 20
+# then decode them, is a fifth faster. A read begins with few, in case few records are wanted.
+_FIRST_FRAMES, _AHEAD_FRAMES = 4, 32
 
 
 class NativeLayout:
@@ -109,11 +109,11 @@ class NativeLayout:
     def read(
         self, source: Source, *, base: int, position: int, offset: int, start: int, end: int
     ) -> Iterator[DecodedFrame]:
-        wanted, damage = 1, None
+        wanted, damage = _FIRST_FRAMES, None
         while offset < end and damage is None:
             ahead, size = list[_Found](), 0
             try:
-                while offset < end and len(ahead) < wanted and size < _AHEAD_BYTES:
+                while offset < end and len(ahead) < wanted and size < source.ahead:
                     header = _header_at(source, position, base, offset)
                     if offset + header.span > start:
                         rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
