@@ -110,8 +110,8 @@ class Router:
             yield Routed(topic, own, columns)
             return
         target = self._targets(topic, columns, explicit, count, own)
-        if (first := int(target[0])) == int(target.max()) and first == int(target.min()):
-            yield Routed(topic, first, columns)
+        if (only := int(target.min())) == int(target.max()):
+            yield Routed(topic, only, columns)
             return
         # Small integers sort several times faster, and stable keeps each partition's order.
         order = np.argsort(target.astype(np.min_scalar_type(count)), kind="stable")

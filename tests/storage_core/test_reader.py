@@ -14,7 +14,6 @@ import pytest
 from storage_core import OffsetRange, Store
 from storage_core.columns import READ_SCHEMA
 from storage_core.errors import (
-    DamagedLogError,
     DataLossError,
     InvalidRecordError,
     OffsetOutOfRangeError,
@@ -25,7 +24,6 @@ from tests.stores import (
     TOPIC,
     make_store,
     offsets,
-    overwrite,
     reopen,
     rows,
     segment,
@@ -306,50 +304,6 @@ def test_readers_beside_retention_and_appends_read_right_or_are_told(tmp_path: P
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_records_before_the_damage_are_read_and_the_damage_is_placed(tmp_path: Path) -> None:
-    store = make_store(tmp_path, 2)
-    for number in range(5):
-        store.append(TOPIC, 0, [b"%d" % number])
-        store.append(TOPIC, 1, [b"%d" % number])
-    frame = segment(tmp_path).stat().st_size // 5
-    overwrite(segment(tmp_path), lambda data: data.__setitem__(3 * frame + 100, 0xFF))
-    reader = reopen(tmp_path)
-    batches = reader.read(TOPIC, 0)
-    assert next(batches).column("value").to_pylist() == [b"0", b"1", b"2"]
-    with pytest.raises(DamagedLogError) as caught:
-        next(batches)
-    error = caught.value
-    assert (error.topic, error.partition, error.offset) == (TOPIC, 0, 3)
-    assert error.position == 3 * frame
-    assert error.path == "topics/t/0/segments/00000000000000000000.log"
-    assert values(reader, start=4) == [b"4"]
-    assert len(values(reader, 1)) == 5
-
-
-@pytest.mark.parametrize("places", [(20, 100), (20, 100, 25), (20, 4, 25)])
-def test_of_several_damages_the_first_is_told(tmp_path: Path, places: tuple[int, ...]) -> None:
-    """Frames are checked some at a time: a header that is damaged later is seen earlier."""
-    broken, byte, *later = places
-    store = make_store(tmp_path, fsync="none")
-    for number in range(40):
-        store.append(TOPIC, 0, [b"%d" % number])
-    store.roll(TOPIC, 0)
-    frame = segment(tmp_path).stat().st_size // 40
-
-    def damage(data: bytearray) -> None:
-        data[broken * frame + byte] ^= 0xFF
-        for number in later:
-            data[number * frame] ^= 0xFF
-
-    overwrite(segment(tmp_path), damage)
-    found: list[int] = []
-    batches = reopen(tmp_path).read(TOPIC, 0, columns=("offset",))
-    with pytest.raises(DamagedLogError) as caught:
-        found.extend(offset for batch in batches for offset in batch.column(0).to_pylist())
-    assert found == list(range(broken))
-    assert (caught.value.offset, caught.value.position) == (broken, broken * frame)
 
 
 def test_batches_outlive_the_store_and_its_files(tmp_path: Path) -> None:
