@@ -38,19 +38,23 @@ def to_batch(
         low, high = np.searchsorted(frame.offsets.to_numpy(), (start, end)).tolist()
     if low >= high:
         return None
-    arrays = [_column(frame, name, low, high) for name in names]
+    rows, columns, arrays = high - low, frame.columns, []
+    for name in names:
+        column = columns.get(name)
+        if column is None:
+            column = _made_up(frame, name, low, rows)
+        elif rows != frame.rows:
+            column = column.slice(low, rows)
+        arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
 
 
-def _column(frame: DecodedFrame, name: str, low: int, high: int) -> pa.Array:
-    rows = high - low
+def _made_up(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
+    """A column that is not stored, because it follows from the header."""
     if name == "offset":
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
         return _from_numbers(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
-    column = frame.columns.get(name)
-    if column is not None:
-        return column if rows == len(column) else column.slice(low, rows)
     if name == "timestamp_type":
         return _repeated(name, frame.timestamp_type, rows)
     if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:

@@ -150,7 +150,7 @@ def pack_header(header: FrameHeader) -> bytes:
     return packed + _CRC.pack(crc32c.crc32c(packed))
 
 
-def unpack_header(data: pa.Buffer | bytes | memoryview) -> FrameHeader:
+def unpack_header(data: bytes | memoryview) -> FrameHeader:
     """Check and read a header from the first 64 bytes of ``data``.
 
     Raises:
@@ -158,7 +158,7 @@ def unpack_header(data: pa.Buffer | bytes | memoryview) -> FrameHeader:
     """
     if len(data) < HEADER_BYTES:
         raise BrokenFrameError(f"only {len(data)} bytes of a 64-byte frame header")
-    head = bytes(memoryview(data)[:HEADER_BYTES])
+    head = bytes(data[:HEADER_BYTES])
     magic, version, *fields, checksum = _HEADER.unpack(head)
     if magic != MAGIC:
         raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
@@ -181,7 +181,7 @@ def unpack_header(data: pa.Buffer | bytes | memoryview) -> FrameHeader:
     return header
 
 
-def check_frame(header: FrameHeader, rest: pa.Buffer | bytes | memoryview) -> None:
+def check_frame(header: FrameHeader, rest: bytes | memoryview) -> None:
     """Check body checksum and trailer; ``rest`` is the frame without its header.
 
     Raises:
@@ -196,7 +196,7 @@ def check_frame(header: FrameHeader, rest: pa.Buffer | bytes | memoryview) -> No
         raise BrokenFrameError("the frame body fails its checksum")
 
 
-def decode_body(header: FrameHeader, rest: pa.Buffer) -> pa.RecordBatch | None:
+def decode_body(header: FrameHeader, rest: bytes | memoryview) -> pa.RecordBatch | None:
     """The record batch of a frame that passed ``check_frame``; None when it has no columns.
 
     Raises:
@@ -205,13 +205,13 @@ def decode_body(header: FrameHeader, rest: pa.Buffer) -> pa.RecordBatch | None:
     return decode_message(header, unpack_body(header, rest))
 
 
-def unpack_body(header: FrameHeader, rest: pa.Buffer) -> pa.Buffer:
+def unpack_body(header: FrameHeader, rest: bytes | memoryview) -> pa.Buffer:
     """The body of a frame that passed ``check_frame``, decompressed.
 
     Raises:
         BrokenFrameError: it is not what its codec would have left.
     """
-    body = rest.slice(0, header.body_length)
+    body = pa.py_buffer(rest[: header.body_length])
     if not header.codec:
         return body
     try:

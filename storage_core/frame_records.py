@@ -25,7 +25,7 @@ class StoredFrame(NamedTuple):
     position: int
     offset: int
     header: FrameHeader
-    rest: pa.Buffer
+    rest: memoryview
 
     @property
     def end(self) -> int:
@@ -70,7 +70,7 @@ def stored_frames(vfs: Vfs, path: str, base: int, *, bodies: bool = True) -> Ite
         source.close()
 
 
-def frame_columns(header: FrameHeader, rest: pa.Buffer) -> Columns:
+def frame_columns(header: FrameHeader, rest: bytes | memoryview) -> Columns:
     """A frame's records as columns; their offsets only where there are holes, from its start on.
 
     Raises:

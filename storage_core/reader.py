@@ -28,8 +28,11 @@ class OpenSegment(Protocol):
     def reach(self, stop: int) -> int:
         """How far this opening reads, at least ``stop``: small files may be opened together."""
 
-    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
-        """The frames that overlap ``start`` to ``end``; those of the segment's end at most."""
+    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; those of the segment's end at most.
+
+        With ``scan`` the caller will want all of them, so it pays to look far ahead at once.
+        """
 
     def index_entries(self) -> tuple[Int64s, Int64s]:
         """Offsets and positions of the sparse index."""
@@ -115,7 +118,7 @@ class PartitionReader:
         listing = _listing_of(segment)
         try:
             with self._opened(segment.base, listing) as opened:
-                for frame in opened.frames(start, end):
+                for frame in opened.frames(start, end, scan=True):
                     batch = to_batch(frame, names, start, end)
                     if batch is not None:
                         yield batch
@@ -146,7 +149,8 @@ class PartitionReader:
             try:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
-                    for frame in segment.frames(position, stop):
+                    # Who came here from the segment before will hardly stop at once.
+                    for frame in segment.frames(position, stop, scan=position > start):
                         batch = to_batch(frame, names, position, stop)
                         if batch is not None:
                             yield batch

@@ -140,8 +140,8 @@ class SegmentReader:
         if isinstance(self._source, WindowSource):
             self._source.close()
 
-    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
-        """The frames that overlap ``start`` to ``end``."""
+    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; ``scan`` if all of them will be wanted."""
         at = self.locate(start)
         return self._layout.read(
             self._source,
@@ -150,6 +150,7 @@ class SegmentReader:
             offset=at.offset,
             start=start,
             end=end,
+            scan=scan,
         )
 
     def locate(self, offset: int) -> OffsetPosition:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import pyarrow as pa
-
 from .errors import SegmentStateError
 from .vfs import Vfs
 
@@ -21,8 +19,8 @@ class Source(Protocol):
     size: int
     ahead: int
 
-    def read(self, position: int, size: int) -> pa.Buffer:
-        """The bytes there, fewer at the end. The buffer outlives the source."""
+    def read(self, position: int, size: int) -> memoryview:
+        """The bytes there, fewer at the end. The view outlives the source."""
 
 
 class MappedSource:
@@ -36,13 +34,12 @@ class MappedSource:
             self.size = vfs.fstat(fd).size
             if self.size == 0:
                 raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
-            self._buffer = pa.py_buffer(vfs.map(fd))
+            self._view = vfs.map(fd)
         finally:
             vfs.close(fd)
 
-    def read(self, position: int, size: int) -> pa.Buffer:
-        position = min(position, self.size)
-        return self._buffer.slice(position, min(size, self.size - position))
+    def read(self, position: int, size: int) -> memoryview:
+        return self._view[position : position + size]
 
 
 class WindowSource:
@@ -57,19 +54,20 @@ class WindowSource:
         self.fd = fd
         self._window_bytes = window
         self._start = 0
-        self._window = pa.py_buffer(b"")
+        self._window = memoryview(b"")
         self.size = size
         self.ahead = window
 
-    def read(self, position: int, size: int) -> pa.Buffer:
+    def read(self, position: int, size: int) -> memoryview:
         position = min(position, self.size)
         size = min(size, self.size - position)
         if position < self._start or position + size > self._start + len(self._window):
             wanted = min(max(size, self._window_bytes), self.size - position)
-            self._window = pa.py_buffer(self._vfs.pread(self.fd, wanted, position))
+            self._window = memoryview(self._vfs.pread(self.fd, wanted, position))
             self._start = position
-        return self._window.slice(position - self._start, size)
+        at = position - self._start
+        return self._window[at : at + size]
 
     def close(self) -> None:
-        """Close the file; buffers handed out stay valid."""
+        """Close the file; views handed out stay valid."""
         self._vfs.close(self.fd)

@@ -26,6 +26,7 @@ STORAGE_CORE_LAYERS = [
         "message",
         "partitioner",
         "records",
+        "spread",
         "state",
         "vfs.base",
     ),

@@ -49,10 +49,10 @@ class ChunkWalk:
         self._holes = holes
         self._entries = entries
 
-    def chunks(self, position: int, offset: int) -> Iterator[Chunk]:
+    def chunks(self, position: int, offset: int, *, scan: bool = False) -> Iterator[Chunk]:
         """Chunks to the end of the segment or the first damage; the last one says how it ends."""
         # Who begins inside a file may want one record; who begins with it wants to read on.
-        wanted = _FIRST_BYTES if position else _MOST_BYTES
+        wanted = _FIRST_BYTES if position and not scan else _MOST_BYTES
         while True:
             data = self._source.read(position, wanted)
             rows = self._rows(data, position)
@@ -69,7 +69,7 @@ class ChunkWalk:
             position, offset = chunk.end_position, chunk.end_offset
             wanted = _MOST_BYTES
 
-    def _rows(self, data: pa.Buffer, position: int) -> Rows:
+    def _rows(self, data: memoryview, position: int) -> Rows:
         first, last = np.searchsorted(self._entries, (position, position + len(data)))
         entries = self._entries[first:last] - position
         return walk_lanes(data, 0, len(data), self._layout.format, entries)
@@ -77,7 +77,7 @@ class ChunkWalk:
     def _decode(self, rows: Rows, position: int, offset: int) -> Chunk:
         """Decode ``rows``; if one is broken, those before it."""
         place = Place(self._topic, self._partition, position, offset, self._holes)
-        data = self._source.read(position, rows.end)
+        data = pa.py_buffer(self._source.read(position, rows.end))
         decoded = Decoded(np.empty(0, dtype=np.int64), {})
         ending, problem = rows.ending, rows.problem
         while rows.count:

@@ -68,7 +68,7 @@ def _chunks(vfs: Vfs, segment: Sealed) -> Iterator[_Chunk]:
     try:
         position, wanted = 0, _WINDOW_BYTES
         while position < source.size:
-            data = source.read(position, wanted)
+            data = pa.py_buffer(source.read(position, wanted))
             rows = walk_lanes(data, 0, len(data), CURSUS_BROKER, _NO_ENTRIES)
             at_end = position + len(data) >= source.size
             bodies = parse_bodies(data, rows)

@@ -44,9 +44,9 @@ class JoinedSource:
         self._starts = np.cumsum([0, *(file.size for file in files)])
         self.size = int(self._starts[-1])
         self._start = 0
-        self._window = pa.py_buffer(b"")
+        self._window = memoryview(b"")
 
-    def read(self, position: int, size: int) -> pa.Buffer:
+    def read(self, position: int, size: int) -> memoryview:
         """The bytes there; fewer where a file ends that is large enough to be read by itself."""
         position = min(position, self.size)
         size = min(size, self.size - position)
@@ -56,9 +56,10 @@ class JoinedSource:
         if position < self._start or position + size > self._start + len(self._window):
             self._window = self._join(position, size)
             self._start = position
-        return self._window.slice(position - self._start, size)
+        at = position - self._start
+        return self._window[at : at + size]
 
-    def _join(self, position: int, size: int) -> pa.Buffer:
+    def _join(self, position: int, size: int) -> memoryview:
         first = self._holding(position)
         parts = []
         while size:
@@ -85,14 +86,13 @@ class JoinedSource:
         return min(at, len(self._files) - 1)
 
 
-def _together(parts: Sequence[pa.Buffer]) -> pa.Buffer:
+def _together(parts: Sequence[memoryview]) -> memoryview:
     """One copy of all, in memory of Arrow's pool: it was used before, so its pages are there."""
-    joined = pa.allocate_buffer(sum(map(len, parts)))
-    view, at = memoryview(joined), 0
+    joined, at = memoryview(pa.allocate_buffer(sum(map(len, parts)))).cast("B"), 0
     for part in parts:
-        view[at : at + len(part)] = memoryview(part)
+        joined[at : at + len(part)] = part
         at += len(part)
-    return joined
+    return joined.toreadonly()
 
 
 def joined_index(files: Sequence[ClosedFile]) -> SparseIndex:

@@ -77,7 +77,7 @@ class RowSegment:
         """Offset up to which this opening reads, which may be several files."""
         return stop if self._next_base is None else max(stop, self._next_base)
 
-    def frames(self, start: int, end: int) -> Iterator[DecodedFrame]:
+    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
         """The records from about ``start`` to ``end`` as frames of a few thousand.
 
         Raises:
@@ -86,7 +86,7 @@ class RowSegment:
         """
         at = self._locate(start)
         position, offset = at.position, at.offset
-        for chunk in self._walk.chunks(position, offset):
+        for chunk in self._walk.chunks(position, offset, scan=scan):
             yield from self._frames_of(chunk, start, end)
             position, offset = chunk.end_position, chunk.end_offset
             if offset >= end:

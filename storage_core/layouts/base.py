@@ -75,12 +75,20 @@ class Layout(Protocol):
         """Highest end that sound frames after ``position`` say was durable before them; else 0."""
 
     def read(
-        self, source: Source, *, base: int, position: int, offset: int, start: int, end: int
+        self,
+        source: Source,
+        *,
+        base: int,
+        position: int,
+        offset: int,
+        start: int,
+        end: int,
+        scan: bool = False,
     ) -> Iterator[DecodedFrame]:
         """Decode the frames that overlap ``start`` to ``end``, checked in full.
 
         ``position`` and ``offset`` say where to begin, as for ``walk``. The frames are whole: they
-        may begin before ``start`` and end after ``end``.
+        may begin before ``start`` and end after ``end``. With ``scan`` the caller will want all.
         """
 
 

@@ -28,11 +28,13 @@ from ..frame import (
 )
 from ..records import Extent
 from ..source import Source
+from ..spread import spread
 from .base import Chunk, DecodedFrame, Place
 
 _SEARCH_BYTES = 1 << 20
-# A checksum's pass over a frame empties the processor's caches of what decodes it: to check some,
-# then decode them, is a fifth faster. A read begins with few, in case few records are wanted.
+# Frames are checked some at a time, on two processors where there are two, then decoded: a
+# checksum's pass over one empties the processor's caches of what decodes it. A read begins with
+# few, in case few records are wanted.
 _FIRST_FRAMES, _AHEAD_FRAMES = 4, 32
 
 
@@ -107,9 +109,17 @@ class NativeLayout:
         return claim
 
     def read(
-        self, source: Source, *, base: int, position: int, offset: int, start: int, end: int
+        self,
+        source: Source,
+        *,
+        base: int,
+        position: int,
+        offset: int,
+        start: int,
+        end: int,
+        scan: bool = False,
     ) -> Iterator[DecodedFrame]:
-        wanted, damage = _FIRST_FRAMES, None
+        wanted, damage = _AHEAD_FRAMES if scan else _FIRST_FRAMES, None
         while offset < end and damage is None:
             ahead, size = list[_Found](), 0
             try:
@@ -123,13 +133,7 @@ class NativeLayout:
                     offset += header.span
             except BrokenFrameError as error:
                 damage = error
-            bodies = list[pa.Buffer]()
-            try:
-                for found in ahead:
-                    bodies.append(_checked_body(found))
-            except BrokenFrameError as error:
-                damage = error
-            for found, body in zip(ahead, bodies, strict=False):
+            for found, body in zip(ahead, spread(_checked_body, ahead), strict=True):
                 frame = _decoded(found, body)
                 if frame is not None:
                     yield frame
@@ -142,7 +146,7 @@ class _Found(NamedTuple):
     """A frame of which only the header was looked at; ``rest`` is all behind it."""
 
     header: FrameHeader
-    rest: pa.Buffer
+    rest: memoryview
     position: int
     offset: int
 
@@ -192,18 +196,21 @@ def _check(source: Source, header: FrameHeader, position: int, offset: int) -> N
         raise _broken(str(error), position, offset) from error
 
 
-def _checked_body(found: _Found) -> pa.Buffer:
+def _checked_body(found: _Found) -> pa.Buffer | BrokenFrameError:
+    """The body, decompressed, or what is wrong with it."""
     try:
         check_frame(found.header, found.rest)
         return unpack_body(found.header, found.rest)
     except BrokenFrameError as error:
-        raise _broken(str(error), found.position, found.offset) from error
+        return error
 
 
-def _decoded(found: _Found, body: pa.Buffer) -> DecodedFrame | None:
+def _decoded(found: _Found, body: pa.Buffer | BrokenFrameError) -> DecodedFrame | None:
     """The records of a frame whose bytes were checked; None if it only covers a hole."""
     header, _, position, offset = found
     try:
+        if isinstance(body, BrokenFrameError):
+            raise body
         batch = decode_message(header, body)
     except BrokenFrameError as error:
         raise _broken(str(error), position, offset) from error

@@ -107,11 +107,11 @@ def test_sources_read_fewer_bytes_at_the_end_and_none_behind_it(directory: Path,
         source = MappedSource(vfs, "f")
     else:
         source = WindowSource(vfs, vfs.open("f", "read"), 100, window=16)
-    assert source.read(0, 4).to_pybytes() == b"\0\1\2\3"
-    assert source.read(90, 64).to_pybytes() == bytes(range(90, 100))
-    assert source.read(10, 40).to_pybytes() == bytes(range(10, 50))
+    assert source.read(0, 4).tobytes() == b"\0\1\2\3"
+    assert source.read(90, 64).tobytes() == bytes(range(90, 100))
+    assert source.read(10, 40).tobytes() == bytes(range(10, 50))
     for position in (100, 101, 10_000):
-        assert source.read(position, 64).to_pybytes() == b""
+        assert source.read(position, 64).tobytes() == b""
 
 
 def test_roll_comes_before_the_limit_is_passed(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Work that leaves the interpreter, spread over the calling thread and a helper.
+
+Checksums and decompression run without Python's lock, so two threads really do them at once. Both
+take the next piece from one queue: where the other processors are busy, as in a Spark job, the
+helper comes late or not at all, and the caller has lost nothing by asking.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+    """``work`` of each piece, in the order of the pieces.
+
+    If it raises, the pieces that nobody has begun are left alone.
+    """
+    if len(pieces) < 2 or _processors() < 2:
+        return [work(piece) for piece in pieces]
+    waiting = deque(enumerate(pieces))
+    results: dict[int, Result] = {}
+
+    def take() -> None:
+        while True:
+            try:
+                at, piece = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                results[at] = work(piece)
+            except BaseException:
+                waiting.clear()
+                raise
+
+    helping = _helper(os.getpid()).submit(take)
+    take()
+    if not helping.cancel():
+        helping.result()
+    return [results[at] for at in range(len(pieces))]
+
+
+@cache
+def _processors() -> int:
+    return os.cpu_count() or 1
+
+
+@cache
+def _helper(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """One for each process, as a fork takes no threads along."""
+    return ThreadPoolExecutor(1, thread_name_prefix="storage-core")

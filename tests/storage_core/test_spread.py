@@ -1,0 +1,81 @@
+"""Pieces of work shared with a helper thread: order, errors, forks, and a helper that is late."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from storage_core import spread as module
+from storage_core.spread import spread
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_processors", lambda: 2)
+
+
+def test_results_come_in_the_order_of_the_pieces() -> None:
+    for count in (0, 1, 2, 33, 1000):
+        assert spread(lambda n: n * n, range(count)) == [n * n for n in range(count)]
+
+
+def test_the_helper_takes_part() -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(piece: int) -> tuple[int, str]:
+        both.wait()
+        return piece, threading.current_thread().name
+
+    (one, first), (two, second) = spread(meet, [1, 2])
+    assert (one, two) == (1, 2)
+    assert first != second
+
+
+def test_a_helper_that_is_busy_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    with ThreadPoolExecutor(1) as helper:
+        monkeypatch.setattr(module, "_helper", lambda _: helper)
+        busy = helper.submit(free.wait, 30)
+        try:
+            names = spread(lambda _: threading.current_thread().name, range(8))
+        finally:
+            free.set()
+        assert busy.result()
+    assert set(names) == {threading.current_thread().name}
+
+
+def test_what_a_piece_raises_reaches_the_caller_and_ends_the_rest() -> None:
+    begun = []
+
+    def fail(piece: int) -> None:
+        begun.append(piece)
+        raise IndexError(f"piece {piece}")
+
+    with pytest.raises(IndexError, match="piece"):
+        spread(fail, range(100))
+    assert len(begun) <= 2
+
+
+def test_one_processor_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_processors", lambda: 1)
+    names = spread(lambda _: threading.current_thread().name, range(8))
+    assert set(names) == {threading.current_thread().name}
+
+
+def _squares_in_a_child(answers: multiprocessing.Queue[list[int]]) -> None:
+    answers.put(spread(lambda n: n * n, range(50)))
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_a_helper_of_its_own() -> None:
+    spread(lambda n: n, range(50))
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[list[int]] = context.Queue()
+    child = context.Process(target=_squares_in_a_child, args=(answers,))
+    child.start()
+    assert answers.get(timeout=30) == [n * n for n in range(50)]
+    child.join(30)
+    assert child.exitcode == 0
