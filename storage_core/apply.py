@@ -13,13 +13,8 @@ import pyarrow as pa
 
 from .columns import Columns, concat_columns
 from .errors import BrokenFrameError, DamagedLogError
-from .frame import (
-    CODECS,
-    HEADER_BYTES,
-    EncodedFrame,
-    check_frame,
-    unpack_header,
-)
+from .frame import CODECS, HEADER_BYTES, check_frame, unpack_header
+from .frame_encode import EncodedFrame
 from .frame_records import frame_columns
 from .intents import PartitionIntent
 from .staging import StagedPart, frame_checksum

@@ -39,13 +39,12 @@ from functools import cache
 from typing import NamedTuple
 
 import crc32c
-import numpy as np
 import pyarrow as pa
 
-from .columns import HEADERS, TIMESTAMP, Columns, Int64s
+from .columns import HEADERS, TIMESTAMP
 from .config import MAX_FRAME_BYTES
 from .errors import BrokenFrameError
-from .message import has_compressed_buffers, message_pieces
+from .message import has_compressed_buffers
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
@@ -54,7 +53,7 @@ KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
 CODECS = ("none", "lz4", "zstd")
 
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
-_TRAILER = struct.Struct(">II")
+TRAILER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
 _ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
@@ -76,72 +75,9 @@ class FrameHeader(NamedTuple):
     span: int
 
 
-class EncodedFrame(NamedTuple):
-    """A frame as buffers for one vectored write; ``buffers[0]`` is the header."""
-
-    buffers: list[bytes | memoryview]
-    header: FrameHeader
-
-    def moved(self, *, relative_offset: int, durable_upto: int) -> EncodedFrame:
-        """The same records at another place: only the header is made anew."""
-        header = self.header._replace(relative_offset=relative_offset, durable_upto=durable_upto)
-        return EncodedFrame([pack_header(header), *self.buffers[1:]], header)
-
-
-def encode_frame(
-    columns: Columns,
-    *,
-    relative_offset: int,
-    durable_upto: int,
-    compression: str,
-    level: int,
-    deltas: Int64s | None = None,
-    span: int | None = None,
-) -> EncodedFrame:
-    """Encode all of ``columns`` as one frame. It may hold no record, only cover a hole.
-
-    Args:
-        columns: The records.
-        relative_offset: Where the frame begins, counted from the segment's base.
-        durable_upto: What was durable when it was written, counted likewise.
-        compression: Codec of the body.
-        level: Of zstd.
-        deltas: Offsets counted from the frame's beginning, where there are holes between them.
-        span: Offsets that the frame covers, where a hole follows its last record.
-    """
-    low, high = _timestamp_bounds(columns)
-    bits, arrays = _present(columns, constant=low == high)
-    if deltas is not None:
-        bits, arrays = bits | SPARSE, [pa.array(deltas, pa.uint32()), *arrays]
-    pieces = []
-    if arrays:
-        pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))
-    raw_length = sum(map(len, pieces))
-    codec = CODECS.index(compression)
-    if codec:
-        pieces = [_codec(compression, level).compress(pa.py_buffer(b"".join(pieces)))]
-    body_length = sum(map(len, pieces))
-    padding = bytes(-body_length % 8)
-    header = FrameHeader(
-        columns=bits,
-        codec=codec,
-        timestamp_type=columns.timestamp_type,
-        length=HEADER_BYTES + body_length + len(padding) + TRAILER_BYTES,
-        records=columns.count,
-        relative_offset=relative_offset,
-        durable_upto=durable_upto,
-        min_timestamp=low,
-        max_timestamp=high,
-        body_length=body_length,
-        raw_length=raw_length,
-        span=span or (columns.count if deltas is None else int(deltas[-1]) + 1),
-    )
-    checksum = 0
-    for piece in (*pieces, padding):
-        checksum = crc32c.crc32c(piece, checksum)
-    trailer = padding + _TRAILER.pack(checksum, header.length)
-    views = [memoryview(piece) for piece in pieces]
-    return EncodedFrame([pack_header(header), *views, trailer], header)
+def frame_length(body_length: int) -> int:
+    """Bytes of a whole frame whose body has so many as stored."""
+    return HEADER_BYTES + body_length + -body_length % 8 + TRAILER_BYTES
 
 
 def pack_header(header: FrameHeader) -> bytes:
@@ -167,9 +103,8 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
     if version != VERSION:
         raise BrokenFrameError(f"frame version {version} is unknown (this release reads {VERSION})")
     header = FrameHeader._make(fields)
-    expected = HEADER_BYTES + header.body_length + (-header.body_length % 8) + TRAILER_BYTES
     if (
-        header.length != expected
+        header.length != frame_length(header.body_length)
         or header.length > MAX_FRAME_BYTES
         or header.raw_length > MAX_FRAME_BYTES
         or header.codec >= len(CODECS)
@@ -189,7 +124,7 @@ def check_frame(header: FrameHeader, rest: bytes | memoryview) -> None:
     """
     if len(rest) != header.length - HEADER_BYTES:
         raise BrokenFrameError(f"the frame has {header.length} bytes, the file ends inside it")
-    checksum, length = _TRAILER.unpack_from(rest, len(rest) - TRAILER_BYTES)
+    checksum, length = TRAILER.unpack_from(rest, len(rest) - TRAILER_BYTES)
     if length != header.length:
         raise BrokenFrameError("the frame's two lengths differ")
     if crc32c.crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
@@ -215,7 +150,7 @@ def unpack_body(header: FrameHeader, rest: bytes | memoryview) -> pa.Buffer:
     if not header.codec:
         return body
     try:
-        return _codec(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
+        return codec_of(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
     except (pa.ArrowException, EOFError, OSError) as error:
         raise BrokenFrameError(f"the frame body cannot be decompressed: {error}") from error
 
@@ -260,28 +195,12 @@ def body_names(bits: int) -> tuple[str, ...]:
     return tuple(body_schema(bits).names)
 
 
-def _timestamp_bounds(columns: Columns) -> tuple[int, int]:
-    if isinstance(columns.timestamps, int):
-        return columns.timestamps, columns.timestamps
-    return int(columns.timestamps.min()), int(columns.timestamps.max())
-
-
-def _present(columns: Columns, *, constant: bool) -> tuple[int, list[pa.Array]]:
-    bits, arrays = 0, []
-    if not constant and not isinstance(columns.timestamps, int):
-        bits |= TIMESTAMPS
-        stamps = np.ascontiguousarray(columns.timestamps)
-        arrays.append(pa.Array.from_buffers(TIMESTAMP, len(stamps), [None, pa.py_buffer(stamps)]))
-    for bit, column in ((KEY, columns.key), (VALUE, columns.value), (HEADERS_BIT, columns.headers)):
-        if column is not None:
-            bits |= bit
-            arrays.append(column)
-    return bits, arrays
-
-
 @cache
-def _codec(compression: str, level: int | None = None) -> pa.Codec:
-    """Safe for several threads: it keeps nothing from one call to the next."""
+def codec_of(compression: str, level: int | None = None) -> pa.Codec:
+    """What compresses and decompresses bodies.
+
+    Safe for several threads: it keeps nothing from one call to the next.
+    """
     if compression == "zstd" and level is not None:
         return pa.Codec("zstd", compression_level=level)
     return pa.Codec(_ARROW_CODECS[compression])

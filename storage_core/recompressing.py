@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from .config import Compression
 from .errors import StoppedError
-from .frame import CODECS, encode_frame
+from .frame import CODECS
+from .frame_encode import draft_frame, finish_frame
 from .frame_records import frame_columns
 from .replacing import Replacer
 from .rewriting import Rewritten
@@ -63,14 +64,16 @@ def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level
     old = new = 0
     for frame in files.frames(segment):
         columns = frame_columns(frame.header, frame.rest)
-        encoded = encode_frame(
-            columns,
-            relative_offset=0,
-            durable_upto=0,
-            compression=compression,
-            level=level,
-            deltas=columns.offsets,
-            span=frame.header.span,
+        encoded = finish_frame(
+            draft_frame(
+                columns,
+                relative_offset=0,
+                durable_upto=0,
+                compression=compression,
+                level=level,
+                deltas=columns.offsets,
+                span=frame.header.span,
+            )
         )
         old, new = old + frame.header.length, new + encoded.header.length
         if old >= _SAMPLE_BYTES:

@@ -15,14 +15,8 @@ import numpy as np
 from .columns import Columns, Int64s, concat_columns
 from .config import StoreConfig
 from .durable import write_all
-from .frame import (
-    CODECS,
-    MAX_SPAN,
-    EncodedFrame,
-    FrameHeader,
-    encode_frame,
-    pack_header,
-)
+from .frame import CODECS, MAX_SPAN, FrameHeader, pack_header
+from .frame_encode import EncodedFrame, draft_frame, finish_frame
 from .frame_records import StoredFrame, frame_columns
 from .index import NO_TIMESTAMP, IndexBuilder
 from .records import TIMESTAMP_SUPPLIED, Extent
@@ -141,14 +135,16 @@ class SegmentRewriter:
             found = np.concatenate(waiting.offsets) - waiting.start
             deltas = None if int(found[-1]) + 1 == waiting.rows else found
         self._add(
-            encode_frame(
-                columns,
-                relative_offset=waiting.start - self._base,
-                durable_upto=waiting.start - self._base,
-                compression=CODECS[waiting.codec] if waiting.rows else "none",
-                level=self._config.compression_level,
-                deltas=deltas,
-                span=waiting.end - waiting.start,
+            finish_frame(
+                draft_frame(
+                    columns,
+                    relative_offset=waiting.start - self._base,
+                    durable_upto=waiting.start - self._base,
+                    compression=CODECS[waiting.codec] if waiting.rows else "none",
+                    level=self._config.compression_level,
+                    deltas=deltas,
+                    span=waiting.end - waiting.start,
+                )
             )
         )
 

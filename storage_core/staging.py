@@ -22,7 +22,8 @@ from .config import MIB, StoreConfig
 from .durable import sync_directories, write_all
 from .errors import WriteFailedError
 from .faults import write_failure
-from .frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, encode_frame
+from .frame import HEADER_BYTES, TRAILER_BYTES
+from .frame_encode import EncodedFrame, draft_frame, finish_frame
 from .layouts.native import rows_for_one_frame
 from .naming import check_name
 from .vfs import Vfs
@@ -215,12 +216,14 @@ class Stage:
             last = row + rows == columns.count
             if keep_rest and last and rows < part.config.frame_records:
                 break
-            frame = encode_frame(
-                columns.slice(row, row + rows),
-                relative_offset=part.records,
-                durable_upto=0,
-                compression=part.config.compression,
-                level=part.config.compression_level,
+            frame = finish_frame(
+                draft_frame(
+                    columns.slice(row, row + rows),
+                    relative_offset=part.records,
+                    durable_upto=0,
+                    compression=part.config.compression,
+                    level=part.config.compression_level,
+                )
             )
             self._place(topic, partition, part, frame)
             row += rows

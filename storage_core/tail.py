@@ -11,7 +11,8 @@ from .columns import Columns, Int64s
 from .config import MIB, StoreConfig
 from .durable import link_over_empty
 from .errors import InvalidRecordError
-from .frame import MAX_SPAN, EncodedFrame
+from .frame import MAX_SPAN
+from .frame_encode import EncodedFrame
 from .layouts.base import Chunk, Layout, Place
 from .listing import log_path
 from .records import TIMESTAMP_APPENDED
@@ -22,7 +23,8 @@ from .source import MappedSource
 from .state import PartitionState
 from .vfs import Vfs
 
-_WRITE_BYTES = 2 * MIB
+# What is synced at the end is written early, so that the device has begun; else all at once.
+_SYNCED_WRITE_BYTES, _WRITE_BYTES = 2 * MIB, 8 * MIB
 _WRITEBACK_BYTES = MIB
 
 
@@ -105,35 +107,23 @@ class Tail:
             config = config.override({"compression": compression})
         if columns.offsets is not None and columns.count:
             self._begin_at(columns.offsets)
+        synced = self._config.fsync == "batch"
+        most = _SYNCED_WRITE_BYTES if synced else _WRITE_BYTES
         row = 0
         while row < columns.count:
             active = self._writable_segment()
-            chunks = self._encode(columns, row, active, config)
+            place = Place(self.end, active.base, self.durable_end)
+            chunks = self._layout.encode(
+                columns, row, place, room=active.room, most=most, config=config
+            )
             if not chunks:
                 self.roll()
                 continue
             active.write(chunks)
             self.end = active.end_offset
             row += sum(chunk.rows for chunk in chunks)
-            if self._config.fsync == "batch":
+            if synced:
                 active.begin_writeback(_WRITEBACK_BYTES)
-
-    def _encode(
-        self, columns: Columns, row: int, active: ActiveSegment, config: StoreConfig
-    ) -> list[Chunk]:
-        """What one write may take of the records from ``row`` on; nothing if the segment is full.
-
-        Several frames at once: a write empties the processor's caches of what encodes the next.
-        """
-        chunks, size, end = list[Chunk](), 0, self.end
-        while row < columns.count and size < _WRITE_BYTES:
-            place = Place(end, active.base, self.durable_end)
-            chunk = self._layout.encode(columns, row, place, room=active.room(size), config=config)
-            if chunk is None:
-                break
-            chunks.append(chunk)
-            size, end, row = size + chunk.size, end + chunk.span, row + chunk.rows
-        return chunks
 
     def _begin_at(self, offsets: Int64s) -> None:
         """Let the next record have the offset it brings: an empty log simply begins there."""

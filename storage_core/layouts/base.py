@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -44,9 +44,19 @@ class Layout(Protocol):
         """Directory of the segment files of a partition."""
 
     def encode(
-        self, columns: Columns, row: int, place: Place, *, room: int, config: StoreConfig
-    ) -> Chunk | None:
-        """Encode the records from ``row`` on that fit in ``room`` bytes; None if none do."""
+        self,
+        columns: Columns,
+        row: int,
+        place: Place,
+        *,
+        room: Callable[[int], int],
+        most: int,
+        config: StoreConfig,
+    ) -> list[Chunk]:
+        """Encode records from ``row`` on: about ``most`` bytes of them, as far as they fit.
+
+        ``room`` tells how many bytes may follow so many.
+        """
 
     def walk(
         self, source: Source, *, base: int, position: int, offset: int, verify: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,10 +22,10 @@ from ..frame import (
     body_names,
     check_frame,
     decode_message,
-    encode_frame,
     unpack_body,
     unpack_header,
 )
+from ..frame_encode import DraftFrame, draft_frame, finish_frame
 from ..records import Extent
 from ..source import Source
 from ..spread import spread
@@ -47,26 +47,33 @@ class NativeLayout:
         return f"topics/{topic}/{partition}/segments"
 
     def encode(
-        self, columns: Columns, row: int, place: Place, *, room: int, config: StoreConfig
-    ) -> Chunk | None:
-        rows = rows_for_one_frame(columns, row, config)
-        deltas = None
-        if columns.offsets is not None:
-            deltas = columns.offsets[row : row + rows] - place.offset
-            rows = max(1, int(np.searchsorted(deltas, MAX_SPAN)))
-            deltas = None if deltas[rows - 1] + 1 == rows else deltas[:rows]
-        frame = encode_frame(
-            columns.slice(row, row + rows),
-            relative_offset=place.offset - place.segment_base,
-            durable_upto=max(0, place.durable_end - place.segment_base),
-            compression=config.compression,
-            level=config.compression_level,
-            deltas=deltas,
-        )
-        header = frame.header
-        if header.length > room:
-            return None
-        return Chunk(frame.buffers, header.length, rows, header.max_timestamp, header.span)
+        self,
+        columns: Columns,
+        row: int,
+        place: Place,
+        *,
+        room: Callable[[int], int],
+        most: int,
+        config: StoreConfig,
+    ) -> list[Chunk]:
+        drafts, size = list[DraftFrame](), 0
+        while row < columns.count and size < most:
+            draft = _draft(columns, row, place, config)
+            header = draft.header
+            if not header.codec and header.length > room(size):
+                break
+            drafts.append(draft)
+            size += header.length
+            row += header.records
+            place = place._replace(offset=place.offset + header.span)
+        chunks, size = list[Chunk](), 0
+        for buffers, header in spread(finish_frame, drafts):
+            if header.length > room(size):
+                break
+            stamp, span = header.max_timestamp, header.span
+            chunks.append(Chunk(buffers, header.length, header.records, stamp, span))
+            size += header.length
+        return chunks
 
     def walk(
         self, source: Source, *, base: int, position: int, offset: int, verify: bool
@@ -149,6 +156,23 @@ class _Found(NamedTuple):
     rest: memoryview
     position: int
     offset: int
+
+
+def _draft(columns: Columns, row: int, place: Place, config: StoreConfig) -> DraftFrame:
+    rows = rows_for_one_frame(columns, row, config)
+    deltas = None
+    if columns.offsets is not None:
+        deltas = columns.offsets[row : row + rows] - place.offset
+        rows = max(1, int(np.searchsorted(deltas, MAX_SPAN)))
+        deltas = None if deltas[rows - 1] + 1 == rows else deltas[:rows]
+    return draft_frame(
+        columns.slice(row, row + rows),
+        relative_offset=place.offset - place.segment_base,
+        durable_upto=max(0, place.durable_end - place.segment_base),
+        compression=config.compression,
+        level=config.compression_level,
+        deltas=deltas,
+    )
 
 
 def _claim_at(source: Source, position: int) -> int:

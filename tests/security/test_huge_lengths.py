@@ -17,10 +17,10 @@ from storage_core.frame import (
     HEADER_BYTES,
     FrameHeader,
     decode_body,
-    encode_frame,
     pack_header,
     unpack_header,
 )
+from storage_core.frame_encode import draft_frame, finish_frame
 from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
 from tests.stores import TOPIC, columns_of, make_store, reopen, segment
 
@@ -40,8 +40,10 @@ def little_memory() -> object:
 
 
 def header(**changes: int) -> FrameHeader:
-    frame = encode_frame(
-        columns_of([b"value"]), relative_offset=0, durable_upto=0, compression="zstd", level=1
+    frame = finish_frame(
+        draft_frame(
+            columns_of([b"value"]), relative_offset=0, durable_upto=0, compression="zstd", level=1
+        )
     )
     return frame.header._replace(**changes)
 

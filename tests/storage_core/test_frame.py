@@ -13,14 +13,13 @@ from storage_core.columns import Columns
 from storage_core.errors import BrokenFrameError
 from storage_core.frame import (
     HEADER_BYTES,
-    EncodedFrame,
     FrameHeader,
     check_frame,
     decode_body,
-    encode_frame,
     pack_header,
     unpack_header,
 )
+from storage_core.frame_encode import EncodedFrame, draft_frame, finish_frame
 from tests.stores import T0, columns_of, flips, refused
 
 ONE_VALUE = bytes.fromhex(
@@ -63,8 +62,8 @@ ALL_COLUMNS = bytes.fromhex(
 
 
 def encode(columns: Columns, compression: str = "none") -> EncodedFrame:
-    return encode_frame(
-        columns, relative_offset=5, durable_upto=3, compression=compression, level=3
+    return finish_frame(
+        draft_frame(columns, relative_offset=5, durable_upto=3, compression=compression, level=3)
     )
 
 
@@ -89,8 +88,10 @@ def all_columns() -> Columns:
 
 
 def test_frame_of_one_value_has_these_bytes() -> None:
-    frame = encode_frame(
-        columns_of([b"hello"]), relative_offset=0, durable_upto=0, compression="none", level=3
+    frame = finish_frame(
+        draft_frame(
+            columns_of([b"hello"]), relative_offset=0, durable_upto=0, compression="none", level=3
+        )
     )
     assert joined(frame).hex() == ONE_VALUE.hex()
 

@@ -33,9 +33,9 @@ LAYOUT, CONFIG = NativeLayout(), StoreConfig(index_interval_bytes=0)
 
 
 def chunk(value: bytes = b"x") -> Chunk:
-    encoded = LAYOUT.encode(columns_of([value]), 0, Place(0, 0, 0), room=1 << 30, config=CONFIG)
-    assert encoded is not None
-    return encoded
+    columns, place = columns_of([value]), Place(0, 0, 0)
+    (made,) = LAYOUT.encode(columns, 0, place, room=lambda _: 1 << 30, most=1, config=CONFIG)
+    return made
 
 
 @pytest.fixture
