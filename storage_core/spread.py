@@ -14,16 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
+# Asking the helper takes as long as a checksum of so many bytes.
+_WORTH_BYTES = 1 << 20
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
-    """``work`` of each piece, in the order of the pieces.
+def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) -> list[Result]:
+    """``work`` of each piece, in the order of the pieces, which have ``size`` bytes together.
 
     If it raises, the pieces that nobody has begun are left alone.
     """
-    if len(pieces) < 2 or _processors() < 2:
+    if len(pieces) < 2 or size < _WORTH_BYTES or _processors() < 2:
         return [work(piece) for piece in pieces]
     waiting = deque(enumerate(pieces))
     results: dict[int, Result] = {}

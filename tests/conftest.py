@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -21,6 +22,11 @@ settings.load_profile("cursus")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first, so that no worker is left with it at the end."""
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+def pytest_collection_finish() -> None:
+    """All modules are loaded and stay: the collector need not look at them again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -66,13 +66,13 @@ class NativeLayout:
             size += header.length
             row += header.records
             place = place._replace(offset=place.offset + header.span)
-        chunks, size = list[Chunk](), 0
-        for buffers, header in spread(finish_frame, drafts):
-            if header.length > room(size):
+        chunks, stored = list[Chunk](), 0
+        for buffers, header in spread(finish_frame, drafts, size):
+            if header.length > room(stored):
                 break
             stamp, span = header.max_timestamp, header.span
             chunks.append(Chunk(buffers, header.length, header.records, stamp, span))
-            size += header.length
+            stored += header.length
         return chunks
 
     def walk(
@@ -140,7 +140,7 @@ class NativeLayout:
                     offset += header.span
             except BrokenFrameError as error:
                 damage = error
-            for found, body in zip(ahead, spread(_checked_body, ahead), strict=True):
+            for found, body in zip(ahead, spread(_checked_body, ahead, size), strict=True):
                 frame = _decoded(found, body)
                 if frame is not None:
                     yield frame

@@ -11,6 +11,8 @@ import pytest
 from storage_core import spread as module
 from storage_core.spread import spread
 
+LARGE = 1 << 20
+
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +21,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_results_come_in_the_order_of_the_pieces() -> None:
     for count in (0, 1, 2, 33, 1000):
-        assert spread(lambda n: n * n, range(count)) == [n * n for n in range(count)]
+        assert spread(lambda n: n * n, range(count), LARGE) == [n * n for n in range(count)]
 
 
 def test_the_helper_takes_part() -> None:
@@ -29,7 +31,7 @@ def test_the_helper_takes_part() -> None:
         both.wait()
         return piece, threading.current_thread().name
 
-    (one, first), (two, second) = spread(meet, [1, 2])
+    (one, first), (two, second) = spread(meet, [1, 2], LARGE)
     assert (one, two) == (1, 2)
     assert first != second
 
@@ -40,7 +42,7 @@ def test_a_helper_that_is_busy_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(module, "_helper", lambda _: helper)
         busy = helper.submit(free.wait, 30)
         try:
-            names = spread(lambda _: threading.current_thread().name, range(8))
+            names = spread(lambda _: threading.current_thread().name, range(8), LARGE)
         finally:
             free.set()
         assert busy.result()
@@ -55,23 +57,28 @@ def test_what_a_piece_raises_reaches_the_caller_and_ends_the_rest() -> None:
         raise IndexError(f"piece {piece}")
 
     with pytest.raises(IndexError, match="piece"):
-        spread(fail, range(100))
+        spread(fail, range(100), LARGE)
     assert len(begun) <= 2
 
 
 def test_one_processor_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_processors", lambda: 1)
-    names = spread(lambda _: threading.current_thread().name, range(8))
+    names = spread(lambda _: threading.current_thread().name, range(8), LARGE)
+    assert set(names) == {threading.current_thread().name}
+
+
+def test_little_work_is_not_worth_a_helper() -> None:
+    names = spread(lambda _: threading.current_thread().name, range(8), LARGE - 1)
     assert set(names) == {threading.current_thread().name}
 
 
 def _squares_in_a_child(answers: multiprocessing.Queue[list[int]]) -> None:
-    answers.put(spread(lambda n: n * n, range(50)))
+    answers.put(spread(lambda n: n * n, range(50), LARGE))
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_a_helper_of_its_own() -> None:
-    spread(lambda n: n, range(50))
+    spread(lambda n: n, range(50), LARGE)
     context = multiprocessing.get_context("fork")
     answers: multiprocessing.Queue[list[int]] = context.Queue()
     child = context.Process(target=_squares_in_a_child, args=(answers,))
