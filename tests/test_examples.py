@@ -1,15 +1,20 @@
-"""Every example runs to its end with spark-submit, as its README says, and keeps its promise."""
+"""Every example runs to its end with spark-submit, as its README says, and keeps its promise.
+
+Most of them share one JVM (``tests/example_batch.py``), because its start costs more than they do.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -24,11 +29,10 @@ TEN_MINUTES = 600
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(TEN_MINUTES)]
 
 
-def submit(example: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run an example as a user does, with the settings the examples come with."""
+def submit(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program as a user does, with the settings the examples come with."""
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    command = [spark_submit, "--properties-file", DEFAULTS, EXAMPLES / example, *arguments]
-    return run(*map(str, command))
+    return run(*map(str, [spark_submit, "--properties-file", DEFAULTS, program, *arguments]))
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -47,8 +51,42 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 def crash_and_go_on(directory: Path) -> list[subprocess.CompletedProcess[str]]:
     """The pipeline, killed in its second batch and started again."""
-    name = "streaming_pipeline.py"
-    return [submit(name, directory, "--crash-in-batch", "1"), submit(name, directory)]
+    program = EXAMPLES / "streaming_pipeline.py"
+    return [submit(program, directory, "--crash-in-batch", "1"), submit(program, directory)]
+
+
+class Ended(NamedTuple):
+    """What an example returned and printed."""
+
+    code: int
+    shown: str
+
+
+class Batch:
+    """Examples that share a JVM; what each needs as arguments is a directory, or nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._arguments = {"import_from_kafka.py": kafka_arguments(directory)}
+        for example in ("quickstart", "batch_etl", "log_analytics", "foreach_batch_upsert"):
+            self._arguments[f"{example}.py"] = [str(directory / example)]
+        for example in ("read_broker_logs.py", "migrate.py"):
+            self._arguments[example] = []
+
+    @property
+    def names(self) -> set[str]:
+        return {*self._arguments}
+
+    def run(self) -> dict[str, Ended]:
+        examples = [[str(EXAMPLES / name), *given] for name, given in self._arguments.items()]
+        done = submit(ROOT / "tests" / "example_batch.py", self._directory, json.dumps(examples))
+        assert done.returncode == 0, done.stdout + done.stderr[-5000:]
+        return {name: self._ended(name) for name in self._arguments}
+
+    def _ended(self, name: str) -> Ended:
+        code = (self._directory / f"{name}.code").read_text()
+        return Ended(int(code), (self._directory / f"{name}.txt").read_text())
 
 
 class Runs:
@@ -57,36 +95,30 @@ class Runs:
     def __init__(self, directory: Path, pool: ThreadPoolExecutor) -> None:
         self.pipeline_directory = directory / "pipeline"
         self.pipeline = pool.submit(crash_and_go_on, self.pipeline_directory)
-        demo = partial(run, sys.executable, "-W", "error", str(EXAMPLES / "demo.py"))
-        self._others: dict[str, Future[subprocess.CompletedProcess[str]]] = {
-            "demo.py": pool.submit(demo),
-            "import_from_kafka.py": pool.submit(submit, *kafka_arguments(directory)),
-        }
-        for example in ("quickstart", "batch_etl", "log_analytics", "foreach_batch_upsert"):
-            self._others[f"{example}.py"] = pool.submit(
-                submit, f"{example}.py", directory / example
-            )
-        for example in ("read_broker_logs.py", "migrate.py"):
-            self._others[example] = pool.submit(submit, example)
+        self._batch = Batch(directory / "batch")
+        self._together = pool.submit(self._batch.run)
+        self.demo = pool.submit(
+            partial(run, sys.executable, "-W", "error", str(EXAMPLES / "demo.py"))
+        )
 
     @property
     def names(self) -> set[str]:
-        return {*self._others, "streaming_pipeline.py"}
+        return {*self._batch.names, "streaming_pipeline.py", "demo.py"}
 
-    def ended(self, example: str) -> subprocess.CompletedProcess[str]:
-        return self._others[example].result()
+    def ended(self, example: str) -> Ended:
+        return self._together.result()[example]
 
     def shown(self, example: str) -> str:
         """What a successful example prints."""
-        done = self.ended(example)
-        assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-        return done.stdout
+        ended = self.ended(example)
+        assert ended.code == 0, ended.shown
+        return ended.shown
 
 
 def kafka_arguments(directory: Path) -> list[str]:
     given = {"servers": "127.0.0.1:9", "topic": "orders", "partitions": "1"}
     given |= {"log": str(directory / "kafka"), "checkpoint": str(directory / "kafka-checkpoint")}
-    return ["import_from_kafka.py", *(f"--{name}={text}" for name, text in given.items())]
+    return [f"--{name}={text}" for name, text in given.items()]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +138,7 @@ def test_every_example_is_run_and_has_a_section(runs: Runs) -> None:
 
 
 def test_the_demo_shows_spark_the_command_and_a_crash(runs: Runs) -> None:
-    done = runs.ended("demo.py")
+    done = runs.demo.result()
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     assert done.stderr == "", "a newcomer sees nothing of Spark's own messages"
     for words in ("10,000 orders", "cursus describe", "kill -9", "no gap", "finds nothing wrong"):
@@ -173,7 +205,7 @@ def test_an_upsert_takes_a_repeated_batch_once(runs: Runs) -> None:
 
 
 def test_without_a_kafka_broker_the_import_says_so(runs: Runs) -> None:
-    done = runs.ended("import_from_kafka.py")
-    assert done.returncode == 1
-    assert "no Kafka broker answers: 127.0.0.1:9" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    code, shown = runs.ended("import_from_kafka.py")
+    assert code == 1
+    assert "no Kafka broker answers: 127.0.0.1:9" in shown
+    assert "Traceback" not in shown

@@ -118,18 +118,25 @@ def cluster(log: str) -> object:
 
 
 def connect(log: str) -> object:
-    """A server and a thin client."""
+    """A server and a thin client: a write, a read, a stream in two runs, an error."""
     from cursus_spark import register
+    from tests.cursus_spark.streams import Streams, finish
 
     spark = SparkSession.builder.remote("local[2]").getOrCreate()
     register(spark)
     write(tagged(spark, "connect"), log)
     frame = spark.read.format("cursus").option("subscribe", TOPIC).schema("value string").load(log)
+    rows = frame.count()
+    streams = Streams(spark, Path(log))
+    for tag in ("again", "more"):
+        copied = streams.read(TOPIC).select("value", "partition")
+        finish(streams.write(copied, "copy", numPartitions=PARTITIONS))
+        write(tagged(spark, tag), log)
     bad = spark.read.format("cursus").option("subscribe", "nothing").load(log)
     try:
         bad.collect()
     except Exception as error:
-        return [frame.count(), type(spark).__module__, "[CURSUS_TOPIC_NOT_FOUND]" in str(error)]
+        return [rows, type(spark).__module__, "[CURSUS_TOPIC_NOT_FOUND]" in str(error)]
     return "no error"
 
 

@@ -1,6 +1,6 @@
 """Streaming queries in a process of their own, with a JVM of its own: to be killed as a whole.
 
-``python -m tests.cursus_spark.stream_child TASK ARGUMENTS`` runs until its work is done.
+``python -m tests.cursus_spark.stream_child ARGUMENTS`` runs until its work is done.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cursus_spark import register
 from tests.cursus_spark.killing import KillingDataSource
-from tests.cursus_spark.streams import Streams, finish, until
+from tests.cursus_spark.streams import Streams, until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def chain(path: str, deaths: str, records: int) -> None:
     """Copy topic a to b and b to c, at once, until c holds all records."""
-    spark = _session(SparkSession.builder.master("local[2]"))
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
     spark.dataSource.register(KillingDataSource)
     streams = Streams(spark, Path(path), "cursus-killing")
     queries = []
@@ -38,42 +42,17 @@ def chain(path: str, deaths: str, records: int) -> None:
     streams.stop()
 
 
-def connect(path: str) -> None:
-    """The same source and sink through Spark Connect."""
-    spark = _session(SparkSession.builder.remote("local[2]"))
-    streams = Streams(spark, Path(path))
-    for most in (10, 1000):
-        rows = streams.read("a", maxOffsetsPerTrigger=most).select("value", "partition")
-        finish(streams.write(rows, "b"))
-    spark.stop()
-
-
-TASKS: dict[str, Callable[..., None]] = {"chain": chain, "connect": connect}
-
-
-def _session(builder: Any) -> SparkSession:
-    session: SparkSession = (
-        builder.config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    register(session)
-    return session
-
-
-def start(task: str, output: Path, **arguments: Any) -> subprocess.Popen[bytes]:
-    """Start a task as the leader of a process group; what it says goes to a file."""
+def start(output: Path, **arguments: Any) -> subprocess.Popen[bytes]:
+    """Start the chain as the leader of a process group; what it says goes to a file."""
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
-    environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
     with output.open("ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.cursus_spark.stream_child", task, json.dumps(arguments)],
+            [sys.executable, "-m", "tests.cursus_spark.stream_child", json.dumps(arguments)],
             cwd=ROOT,
             env=environment,
             start_new_session=True,
@@ -83,4 +62,4 @@ def start(task: str, output: Path, **arguments: Any) -> subprocess.Popen[bytes]:
 
 
 if __name__ == "__main__":
-    TASKS[sys.argv[1]](**json.loads(sys.argv[2]))
+    chain(**json.loads(sys.argv[1]))

@@ -196,10 +196,16 @@ def test_executors_in_other_processes_write_and_read_and_one_that_is_killed_writ
     assert tags(runs.log("cluster")) == {"cluster", "executor"}
 
 
-def test_spark_connect_writes_reads_and_shows_our_errors(runs: Runs) -> None:
+def test_spark_connect_writes_reads_streams_and_shows_our_errors(runs: Runs) -> None:
     rows, module, error = runs.ended("connect").result
     assert (rows, error) == (WRITE, True)
     assert "connect" in module
+    with Store.open(runs.log("connect")) as store:
+        batches = [store.read("copy", n, columns=("value",)) for n in range(PARTITIONS)]
+        copied = [value for read in batches for batch in read for value in batch[0].to_pylist()]
+    assert sorted(copied) == sorted(
+        f"{tag}-{row}".encode() for tag in ("connect", "again") for row in range(WRITE)
+    )
 
 
 def test_an_installed_package_is_found_without_register(runs: Runs) -> None:

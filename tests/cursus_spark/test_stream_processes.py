@@ -1,4 +1,4 @@
-"""Queries in processes of their own: killed with their JVM, and through Connect."""
+"""Queries in a process of their own, killed with their JVM."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def values(store: Store, topic: str, partition: int) -> list[str]:
     return [value.decode() for batch in batches for value in batch[0].to_pylist()]
 
 
-def run(task: str, output: Path, armed: str = "", **arguments: object) -> int:
+def run(output: Path, armed: str, **arguments: object) -> int:
     """Run a child to its end, by itself or by a kill that takes its whole group."""
-    child = stream_child.start(task, output, **arguments)
+    child = stream_child.start(output, **arguments)
     try:
         for topic, step in KILLS:
             deaths = Deaths(f"{armed}/{topic}")
-            if armed and step in deaths.armed():
+            if step in deaths.armed():
                 deaths.arm(step, group=child.pid)
         return child.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def test_a_chain_of_queries_killed_with_its_jvm_in_the_middle_of_commits_is_exac
     for topic, step in KILLS:
         Deaths(f"{armed}/{topic}").arm(step)
     endings = []
-    while ending := run("chain", output, armed, path=path, deaths=armed, records=24):
+    while ending := run(output, armed, path=path, deaths=armed, records=24):
         endings.append(ending)
         assert ending == -signal.SIGKILL, output.read_text()[-3000:]
     assert len(endings) == len(KILLS)
@@ -71,10 +71,3 @@ def test_a_chain_of_queries_killed_with_its_jvm_in_the_middle_of_commits_is_exac
             assert values(store, topic, partition) == texts(0, 12, f"{partition}:")
     assert errors(store) == []
     assert "was committed before: nothing was added" in output.read_text()
-
-
-def test_source_and_sink_work_through_spark_connect(store: Store, tmp_path: Path) -> None:
-    output = tmp_path / "output"
-    assert run("connect", output, path=str(tmp_path / "log")) == 0, output.read_text()[-3000:]
-    for partition in (0, 1):
-        assert values(store, "b", partition) == texts(0, 12, f"{partition}:")
