@@ -9,7 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError
+from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError, use_processors
 
 from .errors import cursus_error, one_line_errors
 from .options import ReadOptions
@@ -32,6 +32,7 @@ def read_slice(
     options: ReadOptions, schema: StructType, task: LogSlice
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
+    use_processors(1)  # Spark counts on it: the other processors have tasks of their own
     with one_line_errors(), open_store(options) as store:
         target = arrow_schema(schema)
         stored = tuple(dict.fromkeys(_stored_columns(target)))

@@ -18,6 +18,7 @@ from .handler import DiskHandler, ReadResult
 from .manager import DiskManager
 from .partitioner import NO_KEY, partition_for_keys
 from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
+from .spread import use_processors
 from .staging import Stage, StagedPart
 from .store import Store
 from .topicfile import TopicFile
@@ -53,4 +54,5 @@ __all__ = [
     "convert",
     "make_columns",
     "partition_for_keys",
+    "use_processors",
 ]

@@ -1,8 +1,8 @@
 """Work that leaves the interpreter, spread over the calling thread and a helper.
 
 Checksums and decompression run without Python's lock, so two threads really do them at once. Both
-take the next piece from one queue: where the other processors are busy, as in a Spark job, the
-helper comes late or not at all, and the caller has lost nothing by asking.
+take the next piece from one queue, so that a helper that comes late finds nothing left to do. Where
+other processes keep all processors busy it costs more than it gains: see ``use_processors``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,19 @@ from typing import TypeVar
 
 # Asking the helper takes as long as a checksum of so many bytes.
 _WORTH_BYTES = 1 << 20
+_processors = min(2, os.cpu_count() or 1)
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+
+
+def use_processors(count: int) -> None:
+    """How many processors this process may use for one read or append: 1, or 2 as by default.
+
+    With 1 no thread is started. Right where somebody else runs a process on every processor, as
+    Spark does: threads that wait for each other's turn are slower than one.
+    """
+    global _processors
+    _processors = count
 
 
 def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) -> list[Result]:
@@ -25,7 +36,7 @@ def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) 
 
     If it raises, the pieces that nobody has begun are left alone.
     """
-    if len(pieces) < 2 or size < _WORTH_BYTES or _processors() < 2:
+    if len(pieces) < 2 or size < _WORTH_BYTES or _processors < 2:
         return [work(piece) for piece in pieces]
     waiting = deque(enumerate(pieces))
     results: dict[int, Result] = {}
@@ -47,11 +58,6 @@ def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) 
     if not helping.cancel():
         helping.result()
     return [results[at] for at in range(len(pieces))]
-
-
-@cache
-def _processors() -> int:
-    return os.cpu_count() or 1
 
 
 @cache

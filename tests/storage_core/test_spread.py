@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from storage_core import spread as module
-from storage_core.spread import spread
+from storage_core.spread import spread, use_processors
 
 LARGE = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_processors", lambda: 2)
+    monkeypatch.setattr(module, "_processors", 2)
 
 
 def test_results_come_in_the_order_of_the_pieces() -> None:
@@ -61,8 +61,8 @@ def test_what_a_piece_raises_reaches_the_caller_and_ends_the_rest() -> None:
     assert len(begun) <= 2
 
 
-def test_one_processor_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_processors", lambda: 1)
+def test_one_processor_does_it_all() -> None:
+    use_processors(1)
     names = spread(lambda _: threading.current_thread().name, range(8), LARGE)
     assert set(names) == {threading.current_thread().name}
 
