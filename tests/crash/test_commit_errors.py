@@ -99,6 +99,7 @@ def aftermath(
     return there
 
 
+@pytest.mark.long
 @pytest.mark.row(8, 9, 40)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_any_failed_call_leaves_all_or_nothing(number: int) -> None:
