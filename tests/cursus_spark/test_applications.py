@@ -23,6 +23,7 @@ from tests.cursus_spark import batch_child
 from tests.cursus_spark.applications import ROOT, Applications, Ended, Watcher, commits, halves
 from tests.cursus_spark.batch_child import PARTITIONS, ROWS, TOPIC
 from tests.packaging import build_wheel, source_files
+from tests.sizes import LONG
 from tests.stores import columns_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -31,8 +32,9 @@ WRITE = PARTITIONS * ROWS
 KILLS = [
     ("driver_killed_before_intent", "native"),
     ("driver_killed_after_intent", "native"),
-    ("driver_killed_after_intent", "rustlog"),
 ]
+if LONG:
+    KILLS.append(("driver_killed_after_intent", "rustlog"))
 
 
 class Runs:
