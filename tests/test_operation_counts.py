@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
-from storage_core import Store, StoreConfig
+from storage_core import Store, StoreConfig, spread
 from storage_core.frame import decode_message
 from storage_core.layouts import native
 from storage_core.vfs import PosixVfs
@@ -154,6 +154,28 @@ def test_a_plan_opens_no_log_and_at_most_one_index_for_a_split(
     assert [path for path in opened if path.endswith(".log")] == []
     assert len([path for path in opened if path.endswith(("idx", "timeidx"))]) <= len(tasks)
     assert calls["frames"] == 0
+
+
+def test_a_large_read_asks_for_help_and_a_spark_task_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, helper = [], spread._helper
+
+    def asking(process: int) -> Any:
+        asked.append(process)
+        return helper(process)
+
+    monkeypatch.setattr(spread, "_processors", 2)
+    monkeypatch.setattr(spread, "_helper", asking)
+    with sealed_store(tmp_path, frames=8) as store:
+        assert sum(batch.num_rows for batch in store.read(TOPIC, 0)) >= 8 * FRAME_RECORDS
+    assert asked
+    asked.clear()
+    source = CursusDataSource({"path": str(tmp_path), "subscribe": TOPIC})
+    reader = source.reader(source.schema())
+    rows = [batch.num_rows for task in reader.partitions() for batch in reader.read(task)]
+    assert sum(rows) >= 8 * FRAME_RECORDS
+    assert asked == []
 
 
 def test_an_idle_poll_reads_no_segment_and_costs_the_same_for_many(
