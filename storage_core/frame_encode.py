@@ -43,7 +43,10 @@ class EncodedFrame(NamedTuple):
 
 
 class DraftFrame(NamedTuple):
-    """A frame whose body is neither compressed nor has a checksum; its header is as if not."""
+    """A frame without a checksum, its body not yet compressed.
+
+    The header has the lengths that hold if it stays so.
+    """
 
     pieces: list[Piece]
     header: FrameHeader

@@ -6,17 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["spark", "engine"])
-def test_the_readmes_program_runs_as_it_stands(
-    program: str, spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("spark")
+def test_the_readmes_program_runs_as_it_stands(program: str, tmp_path: Path) -> None:
     names = {"path": str(tmp_path / "log"), "checkpoint": str(tmp_path / "checkpoint")}
     exec(compile(program, "README.md", "exec"), names)
     assert (tmp_path / "log" / "topics").is_dir()
-    assert SparkSession.getActiveSession() in (spark, None)
