@@ -2,6 +2,7 @@
 
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
 ``tests/sizes.py`` for ``TORTURE``; prints seed, figures and, for every row, how its tests ended.
+The engine's run in two lanes side by side, because a lane alone leaves processors idle for hours.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from tests.rows import documented
 from tests.sizes import EVERY_FIGURE, SEED
 
 PARTS = ["tests/crash", "tests/fuzz", "tests/properties", "tests/security"]
+SECOND_LANE = ["tests/fuzz", "tests/properties"]
+# Spark's tests have a process of their own: its Py4J takes no descriptor above 1023. And their own
+# time, because its workers give up when they do not get a processor soon.
+SPARK = "tests/cursus_spark"
 
 
 class Rows:
@@ -65,24 +70,43 @@ def run_part(arguments: list[str], outcomes: Path) -> int:
     return status
 
 
+def run_side_by_side(lanes: list[list[str]], rows: Rows) -> bool:
+    """Run each lane in a process of its own, add up its rows, and say whether all of them passed.
+
+    The first shows its progress; what another printed is shown when it has ended.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        started = []
+        for number, lane in enumerate(lanes):
+            outcomes, printed = Path(directory, f"{number}.json"), Path(directory, f"{number}.txt")
+            command = [sys.executable, "-m", "tests.torture", f"--part={outcomes}", *lane]
+            with printed.open("wb") as output:
+                process = subprocess.Popen(command, stdout=output if number else None)
+            started.append((process, outcomes, printed))
+        passed = True
+        for process, outcomes, printed in started:
+            passed &= process.wait() == 0
+            print(printed.read_text(), end="", flush=True)
+            for row, counts in json.loads(outcomes.read_text()).items():
+                for outcome, count in counts.items():
+                    rows.outcomes[int(row)][outcome] += count
+    return passed
+
+
 def main() -> int:
     """Run everything once; arguments are pytest's, instead of all tests."""
     size = os.environ.get("TORTURE", "test")
     figures = ", ".join(f"{name} {figure}" for name, figure in EVERY_FIGURE.items())
     print(f"{size}: seed {SEED}; {figures}", flush=True)
-    # Spark's tests have a process of their own: its Py4J takes no descriptor above 1023.
-    parts = [["tests", "--ignore=tests/cursus_spark"], ["tests/cursus_spark", "-m", "row"]]
-    rows, failed = Rows(), False
-    with tempfile.TemporaryDirectory() as directory:
-        outcomes = Path(directory) / "outcomes.json"
-        for part in [sys.argv[1:]] if sys.argv[1:] else parts:
-            command = [sys.executable, "-m", "tests.torture", f"--part={outcomes}", *part]
-            failed |= subprocess.run(command, check=False).returncode != 0
-            for row, counts in json.loads(outcomes.read_text()).items():
-                for outcome, count in counts.items():
-                    rows.outcomes[int(row)][outcome] += count
+    rows = Rows()
+    if sys.argv[1:]:
+        passed = run_side_by_side([sys.argv[1:]], rows)
+    else:
+        others = [f"--ignore={path}" for path in (SPARK, *SECOND_LANE)]
+        passed = run_side_by_side([["tests", *others], SECOND_LANE], rows)
+        passed &= run_side_by_side([[SPARK, "-m", "row"]], rows)
     print(rows.describe())
-    return int(failed)
+    return int(not passed)
 
 
 if __name__ == "__main__":
