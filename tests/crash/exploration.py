@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from storage_core import StoreConfig, metafile
+from storage_core.flusher import Flusher
 from tests.crash.explorer import Explorer, Report
 from tests.crash.invariants import forget_looks
 from tests.crash.scenarios import STORIES, explore, explore_successor
@@ -31,10 +32,12 @@ def quickly(seed: int) -> Iterator[None]:
     """Same identifiers for the same seed, and no time spent on what no state depends on.
 
     The checksum of a metadata file and the settings of a topic are checked once for the same bytes;
-    warnings are not formatted; the garbage collector waits.
+    warnings are not formatted; the garbage collector waits; and no thread is started to sync within
+    an hour, because a store that "lost power" never stops it: long runs would have no threads left.
     """
     rng = Random(seed)
     load, made, override = metafile.load, uuid.uuid4, StoreConfig.override
+    wake = Flusher.wake
     logger = logging.getLogger("storage_core")
     level = logger.level
     sound: set[bytes] = set()
@@ -62,10 +65,12 @@ def quickly(seed: int) -> Iterator[None]:
         metafile.load = load_once
         uuid.uuid4 = lambda: uuid.UUID(int=rng.getrandbits(128), version=4)
         StoreConfig.override = override_once  # type: ignore[method-assign]
+        Flusher.wake = lambda self, interval_ms: None  # type: ignore[method-assign] # noqa: ARG005
         yield
     finally:
         metafile.load, uuid.uuid4 = load, made
         StoreConfig.override = override  # type: ignore[method-assign]
+        Flusher.wake = wake  # type: ignore[method-assign]
         gc.enable()
         logger.setLevel(level)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from tests.crash.exploration import describe, explore_until
+from tests.crash.exploration import describe, explore_story, explore_until
 from tests.sizes import PROCESSES, SAMPLES, SEED, STATES
 
 
@@ -18,3 +20,9 @@ def test_every_crash_state_recovers(capsys: pytest.CaptureFixture[str]) -> None:
     assert [found for report in reports.values() for found in report.violations] == []
     assert sum(report.states for report in reports.values()) >= STATES
     assert all(report.nested and report.killed for report in reports.values())
+
+
+def test_a_store_that_lost_power_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    assert explore_story("interval", SEED, 2).states > 0
+    assert threading.active_count() == before
