@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cursus_spark import register
 
 from .ceiling import CeilingSource
-from .measure import clock
+from .spark_batch import drain
 
 _ROUNDS = 4
 
@@ -33,13 +33,9 @@ def main(path: str, records: str, *settings: str) -> None:
     if ceiling:
         tasks = frame.rdd.getNumPartitions()
         frame = spark.read.format("ceiling").options(rows=records, tasks=tasks).load()
-    seconds = [clock(lambda: _drain(frame)) for _ in range(_ROUNDS)]
+    seconds = [drain(frame) for _ in range(_ROUNDS)]
     spark.stop()
     print(min(seconds))
-
-
-def _drain(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 if __name__ == "__main__":

@@ -163,11 +163,11 @@ def reading(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
     schema = ours.schema
     found = interleaved(
         {
-            "ours": lambda: _drain(_cursus(spark, path, "random")),
-            "ceiling": lambda: _drain(ceiling.load()),
-            "ours, value": lambda: _drain(_cursus(spark, path, "random", "value binary")),
-            "ceiling, value": lambda: _drain(ceiling_of_value(spark, amount, tasks).load()),
-            "json": lambda: _drain(spark.read.schema(schema).json(str(directory / "json"))),
+            "ours": lambda: drain(_cursus(spark, path, "random")),
+            "ceiling": lambda: drain(ceiling.load()),
+            "ours, value": lambda: drain(_cursus(spark, path, "random", "value binary")),
+            "ceiling, value": lambda: drain(ceiling_of_value(spark, amount, tasks).load()),
+            "json": lambda: drain(spark.read.schema(schema).json(str(directory / "json"))),
         },
         amount.rounds,
     )
@@ -190,10 +190,10 @@ def _against_parquet(
 ) -> Iterator[Row]:
     sides: dict[str, Callable[[], float]] = {}
     for topic in ("random", "compressible"):
-        sides[topic] = lambda topic=topic: _drain(_cursus(spark, path, topic))  # type: ignore[misc]
+        sides[topic] = lambda topic=topic: drain(_cursus(spark, path, topic))  # type: ignore[misc]
         for codec in ("snappy", "none"):
             file = str(directory / f"parquet-{topic}-{codec}")
-            sides[f"{topic} {codec}"] = lambda file=file: _drain(spark.read.parquet(file))  # type: ignore[misc]
+            sides[f"{topic} {codec}"] = lambda file=file: drain(spark.read.parquet(file))  # type: ignore[misc]
     found = interleaved(sides, amount.rounds)
     for topic in ("random", "compressible"):
         for codec in ("snappy", "none"):
@@ -265,7 +265,8 @@ def _cursus(spark: SparkSession, path: Path, topic: str, schema: str = "") -> Da
     return (reader.schema(schema) if schema else reader).load(str(path))
 
 
-def _drain(frame: DataFrame) -> float:
+def drain(frame: DataFrame) -> float:
+    """Seconds that it takes to make every row and keep none."""
     return clock(lambda: frame.write.format("noop").mode("overwrite").save())
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from . import data
 from .data import Sizes
 from .measure import Row, clock, interleaved, speed_row
-from .spark_batch import session
+from .spark_batch import drain, session
 
 _BYTES = {data.FULL: 200_000_000, data.QUICK: 40_000_000, data.TINY: 400_000}
 
@@ -75,8 +75,8 @@ def _against_parquet(
             "their write": lambda: _written(
                 frame, "parquet", theirs, compression=shape.compression
             ),
-            "read": lambda: _drain(_ours(spark, ours)),
-            "their read": lambda: _drain(spark.read.parquet(str(theirs))),
+            "read": lambda: drain(_ours(spark, ours)),
+            "their read": lambda: drain(spark.read.parquet(str(theirs))),
         },
         rounds,
     )
@@ -93,7 +93,7 @@ def _against_formats(spark: SparkSession, size: int, directory: Path, rounds: in
     options = _options(MIDDLE)
     sides: dict[str, Callable[[], float]] = {
         "write": lambda: _written(frame, "cursus", ours, **options),
-        "read": lambda: _drain(_ours(spark, ours, "value binary")),
+        "read": lambda: drain(_ours(spark, ours, "value binary")),
     }
     for name in [name for name in frames if _is_there(spark, name, directory)]:
         path = directory / name
@@ -141,11 +141,7 @@ def _ours(spark: SparkSession, path: Path, schema: str = "") -> DataFrame:
 
 
 def _read_back(load: Callable[[str], DataFrame], path: Path) -> float:
-    return _drain(load(str(path)))
-
-
-def _drain(frame: DataFrame) -> float:
-    return clock(lambda: frame.write.format("noop").mode("overwrite").save())
+    return drain(load(str(path)))
 
 
 def _is_there(spark: SparkSession, source: str, directory: Path) -> bool:

@@ -49,6 +49,15 @@ def bounds_of(lengths: Integers) -> npt.NDArray[np.int64]:
     return bounds
 
 
+def fitting_rows(bounds: Integers, rows: int, size: int) -> int:
+    """How many records from the first on are at most ``rows`` and have at most ``size`` bytes."""
+    bounds = bounds[: rows + 1]
+    limit = int(bounds[0]) + size
+    if int(bounds[-1]) <= limit:
+        return len(bounds) - 1
+    return int(np.searchsorted(bounds, limit, side="right")) - 1
+
+
 def check_sizes(bounds: Integers, max_record_bytes: int) -> None:
     """Refuse records that are too large.
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 import crc32c
 
 from .bounds import check_sizes
-from .columns import Columns, concat_columns
+from .columns import Columns
 from .config import MIB, StoreConfig
 from .durable import sync_directories, write_all
 from .errors import WriteFailedError
 from .faults import write_failure
 from .frame import HEADER_BYTES, TRAILER_BYTES
 from .frame_encode import EncodedFrame, draft_frame, finish_frame
-from .layouts.native import rows_for_one_frame
+from .frame_queue import FrameQueue
 from .naming import check_name
 from .vfs import Vfs
 
@@ -100,9 +100,7 @@ class _Part:
 
     config: StoreConfig
     check: StageCheck
-    waiting: list[Columns] = field(default_factory=list)
-    waiting_rows: int = 0
-    waiting_bytes: int = 0
+    queue: FrameQueue
     runs: list[tuple[int, int]] = field(default_factory=list)
     records: int = 0
     checksum: int = 0
@@ -151,16 +149,13 @@ class Stage:
             return
         part = self._parts.get((topic, partition))
         if part is None:
-            check = self._check_of(topic, partition)
-            part = self._parts[topic, partition] = _Part(self._config_of(topic), check)
+            check, config = self._check_of(topic, partition), self._config_of(topic)
+            part = self._parts[topic, partition] = _Part(config, check, FrameQueue(config))
         check_sizes(columns.bounds, part.config.max_record_bytes)
         part.check(columns)
-        part.waiting.append(columns)
-        part.waiting_rows += columns.count
-        part.waiting_bytes += columns.size
+        part.queue.add(columns)
         self._buffered += columns.size
-        full = part.waiting_rows >= part.config.frame_records
-        if full or part.waiting_bytes >= part.config.frame_bytes:
+        if part.queue.is_full:
             self._encode(topic, partition, part, keep_rest=True)
         elif self._buffered >= _BUFFERED_BYTES:
             self._flush_all()
@@ -208,17 +203,12 @@ class Stage:
 
     def _encode(self, topic: str, partition: int, part: _Part, *, keep_rest: bool) -> None:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
-        if not part.waiting:
-            return
-        columns, row = concat_columns(part.waiting), 0
-        while row < columns.count:
-            rows = rows_for_one_frame(columns, row, part.config)
-            last = row + rows == columns.count
-            if keep_rest and last and rows < part.config.frame_records:
-                break
+        while part.queue.is_full or (part.queue.rows and not keep_rest):
+            columns = part.queue.take()
+            self._buffered -= columns.size
             frame = finish_frame(
                 draft_frame(
-                    columns.slice(row, row + rows),
+                    columns,
                     relative_offset=part.records,
                     durable_upto=0,
                     compression=part.config.compression,
@@ -226,13 +216,6 @@ class Stage:
                 )
             )
             self._place(topic, partition, part, frame)
-            row += rows
-        rest = columns.slice(row, columns.count)
-        self._buffered -= part.waiting_bytes
-        part.waiting = [rest] if rest.count else []
-        part.waiting_rows = rest.count
-        part.waiting_bytes = rest.size
-        self._buffered += part.waiting_bytes
 
     def _place(self, topic: str, partition: int, part: _Part, frame: EncodedFrame) -> None:
         if part.own is not None and part.own.size + frame.header.length > part.config.segment_bytes:
@@ -250,7 +233,10 @@ class Stage:
         part.checksum = frame_checksum(frame.buffers, part.checksum)
 
     def _move_to_own_file(self, part: _Part) -> None:
-        """Copy the frames so far: a file of one part alone can become a segment by its name."""
+        """Give the part a file that can become a segment by its name, because it is alone in it."""
+        if self._shared is not None and self._shared.size == part.size:
+            part.own, self._shared = self._shared, None
+            return
         part.own = self._create()
         runs = []
         for position, size in part.runs:

@@ -38,7 +38,7 @@ STORAGE_CORE_LAYERS = [
     ("broker_records", "vfs"),
     ("broker_headers", "broker_ordinal", "transactions"),
     ("config", "durable", "listing", "source", "upkeep"),
-    ("broker_encode", "frame", "metafile", "retention", "watermark", "write_queue"),
+    ("broker_encode", "frame", "frame_queue", "metafile", "retention", "watermark", "write_queue"),
     (
         "checkpoint",
         "clean_marks",

@@ -20,6 +20,7 @@ from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig, spread
 from storage_core.frame import decode_message
 from storage_core.layouts import native
+from storage_core.staging import OWN_FILE_BYTES
 from storage_core.vfs import PosixVfs
 from tests.stores import TOPIC, columns_of
 
@@ -132,6 +133,27 @@ def test_a_small_commit_costs_a_fixed_number_of_syncs(
             counted = calls.copy()
     assert counted["fsync"] <= 4 + partitions, "intent, ledger, watermark, each partition's log"
     assert counted["fsync_dir"] <= 6
+
+
+def test_a_large_task_writes_each_byte_once_and_copies_only_where_batches_meet(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    batch, batches = columns_of(values(10_000)), 25
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC)
+        stage = store.stage("job")
+        stage.write(TOPIC, 0, batch)
+        calls.clear()
+        with arrow_bytes() as allocated:
+            for _ in range(batches):
+                stage.write(TOPIC, 0, batch)
+            (part,) = stage.finish()
+        assert part.own_file
+        assert part.size > OWN_FILE_BYTES
+        assert calls["pread"] == 0, "what it wrote so far is not read back to be moved"
+        assert calls["open"] == 0
+        assert calls["pwritev"] <= part.records // FRAME_RECORDS + 1
+        assert allocated() < 4 * FRAME_RECORDS * RECORD_BYTES, "a frame or two at a time"
 
 
 def test_a_plan_opens_no_log_and_at_most_one_index_for_a_split(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..bounds import fitting_rows
 from ..columns import Columns
 from ..config import StoreConfig
 from ..errors import BrokenFrameError
@@ -186,12 +187,7 @@ def _claim_at(source: Source, position: int) -> int:
 
 def rows_for_one_frame(columns: Columns, row: int, config: StoreConfig) -> int:
     """As many rows from ``row`` on as ``frame_records`` and ``frame_bytes`` allow, at least one."""
-    rows = min(columns.count - row, config.frame_records)
-    bounds = columns.bounds[row : row + rows + 1]
-    limit = int(bounds[0]) + config.frame_bytes
-    if int(bounds[-1]) <= limit:
-        return rows
-    return max(1, int(np.searchsorted(bounds, limit, side="right")) - 1)
+    return max(1, fitting_rows(columns.bounds[row:], config.frame_records, config.frame_bytes))
 
 
 def _broken(reason: str, position: int, offset: int) -> BrokenFrameError:
