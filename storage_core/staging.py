@@ -1,9 +1,10 @@
 """The private files of a write task: records encoded and synced, but not yet part of any log.
 
 A task writes frames with offsets that count from 0, under a name nobody else can have. Small parts
-of all partitions share one file; a part that passes ``OWN_FILE_BYTES`` moves to files of its own,
-which the commit turns into segments by a rename. Nothing here is visible to any reader, and a task
-that dies leaves files that are swept by age.
+of all partitions share one file; a part that passes ``OWN_FILE_BYTES`` is in files of its own,
+which the commit turns into segments by a rename. The first few get such a file much sooner, because
+what they have in the shared one must be written again. Nothing here is visible to any reader, and a
+task that dies leaves files that are swept by age.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .vfs import Vfs
 
 OWN_FILE_BYTES = 16 * MIB
 SUFFIX = ".frames"
+_EARLY_FILES, _EARLY_BYTES = 8, MIB
 _BUFFERED_BYTES = 64 * MIB
 _SYNC_THREADS = 4
 
@@ -105,6 +107,7 @@ class _Part:
     records: int = 0
     checksum: int = 0
     own: _File | None = None
+    becomes_segments: bool = False
 
     @property
     def size(self) -> int:
@@ -218,11 +221,13 @@ class Stage:
             self._place(topic, partition, part, frame)
 
     def _place(self, topic: str, partition: int, part: _Part, frame: EncodedFrame) -> None:
-        if part.own is not None and part.own.size + frame.header.length > part.config.segment_bytes:
+        size = part.size + frame.header.length
+        part.becomes_segments |= size > part.own_file_bytes
+        if part.own is not None and size > part.config.segment_bytes:
             self._close_part(topic, partition, part)
             part.own = self._create()
             frame = _first_of_file(frame)
-        elif part.own is None and part.size + frame.header.length > part.own_file_bytes:
+        elif part.own is None and (part.becomes_segments or self._is_early(size)):
             self._move_to_own_file(part)
         if part.own is None and self._shared is None:
             self._shared = self._create()
@@ -231,6 +236,9 @@ class Stage:
         part.runs.append(target.write(frame))
         part.records += frame.header.records
         part.checksum = frame_checksum(frame.buffers, part.checksum)
+
+    def _is_early(self, size: int) -> bool:
+        return size > _EARLY_BYTES and len(self._files) < _EARLY_FILES
 
     def _move_to_own_file(self, part: _Part) -> None:
         """Give the part a file that can become a segment by its name, because it is alone in it."""
@@ -259,7 +267,7 @@ class Stage:
                     tuple(part.runs),
                     part.records,
                     part.checksum,
-                    part.own is not None,
+                    part.becomes_segments,
                 )
             )
         part.runs, part.records, part.checksum = [], 0, 0

@@ -135,25 +135,48 @@ def test_a_small_commit_costs_a_fixed_number_of_syncs(
     assert counted["fsync_dir"] <= 6
 
 
-def test_a_large_task_writes_each_byte_once_and_copies_only_where_batches_meet(
-    tmp_path: Path, calls: Counter[str]
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_large_task_writes_little_twice_and_copies_only_where_batches_meet(
+    tmp_path: Path, calls: Counter[str], partitions: int
 ) -> None:
-    batch, batches = columns_of(values(10_000)), 25
+    batch, batches = columns_of(values(10_000)), 20 * partitions
     with Store.open(tmp_path, create=True) as store:
-        store.create_topic(TOPIC)
+        store.create_topic(TOPIC, partitions)
         stage = store.stage("job")
-        stage.write(TOPIC, 0, batch)
-        calls.clear()
         with arrow_bytes() as allocated:
-            for _ in range(batches):
-                stage.write(TOPIC, 0, batch)
-            (part,) = stage.finish()
-        assert part.own_file
-        assert part.size > OWN_FILE_BYTES
-        assert calls["pread"] == 0, "what it wrote so far is not read back to be moved"
-        assert calls["open"] == 0
-        assert calls["pwritev"] <= part.records // FRAME_RECORDS + 1
-        assert allocated() < 4 * FRAME_RECORDS * RECORD_BYTES, "a frame or two at a time"
+            for number in range(batches):
+                stage.write(TOPIC, number % partitions, batch)
+            calls.clear()
+            for partition in range(partitions):
+                stage.write(TOPIC, partition, batch)
+            parts = stage.finish()
+        assert [part.own_file for part in parts] == [True] * partitions
+        assert min(part.size for part in parts) > OWN_FILE_BYTES
+        assert calls["pread"] == calls["open"] == 0, "all have their files by then"
+        assert calls["fsync"] <= partitions + 1
+        assert allocated() < (partitions + 3) * FRAME_RECORDS * RECORD_BYTES, "a frame or two each"
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_of_a_task_that_grows_only_the_first_frames_are_moved(
+    tmp_path: Path, calls: Counter[str], partitions: int
+) -> None:
+    batch = columns_of(values(FRAME_RECORDS))
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC, partitions)
+        stage = store.stage("job")
+        calls.clear()
+        for number in range(4 * partitions):
+            stage.write(TOPIC, number % partitions, batch)
+        parts = stage.finish()
+        assert [part.own_file for part in parts] == [False] * partitions, "too small for segments"
+        moved = calls["pread"] - 1  # the topic's settings are read too
+        assert moved == (partitions if partitions > 1 else 0), "one that is alone keeps its file"
+        assert calls["pwritev"] == 4 * partitions + moved
+        store.commit("job", parts)
+        assert [store.offsets(TOPIC, n).end for n in range(partitions)] == [
+            4 * FRAME_RECORDS
+        ] * partitions
 
 
 def test_a_plan_opens_no_log_and_at_most_one_index_for_a_split(
