@@ -19,8 +19,12 @@ class TailMark(NamedTuple):
 
 
 def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
-    """Remove from the log what stands behind ``mark``; nobody may have the files open to write."""
-    for base in list_segments(vfs, directory).bases:
+    """Remove from the log what stands behind ``mark``; nobody may have the files open to write.
+
+    The last file first, each durably before the one below it is touched: a power cut in between
+    that brought a file back would leave a hole before it, which is damage.
+    """
+    for base in reversed(list_segments(vfs, directory).bases):
         path = log_path(directory, base)
         if base == mark.base:
             _drop_indexes(vfs, directory, base)
@@ -28,7 +32,7 @@ def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
         elif base >= mark.end:
             _drop_indexes(vfs, directory, base)
             vfs.unlink(path)
-    vfs.fsync_dir(directory)
+            vfs.fsync_dir(directory)
 
 
 def _drop_indexes(vfs: Vfs, directory: str, base: int) -> None:

@@ -31,6 +31,7 @@ from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, Story
 from tests.faults import FaultyVfs
 
+_CUTS = 30
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EINTR": errno.EINTR}
 
 
@@ -225,6 +226,44 @@ def _try(name: str, base: MemoryVfs, calls: list[str], *faults: Fault) -> list[s
         told = ", ".join(f"call {nth} ({calls[nth - 1]}) {how}" for nth, how in faults)
         return [f"{name}, {told}: {type(error).__name__}: {error}"]
     return []
+
+
+def cuts_after_a_failure(name: str) -> tuple[int, list[str]]:
+    """Let the disk be full at every call of a story, and cut the power at every call behind it."""
+    story = STORIES[name]
+    base = new_store(story.topics, **story.settings)
+    calls = play(base, story)[2].calls
+    known, violations = set[int](), list[str]()
+    for nth in range(1, len(calls) + 1):
+        for behind, (cut, history) in enumerate(_cuts_behind(base, story, nth)):
+            files = frozenset((path, file.data) for path, file in cut.top.files().items())
+            if (state := hash((files, frozenset(history.acked)))) in known:
+                continue
+            known.add(state)
+            try:
+                check_recovered(cut, recover(cut, history, Random(nth)), history)
+            except Exception as error:
+                told = f"{name}, full at call {nth}, cut {behind} calls behind"
+                violations.append(f"{told}: {type(error).__name__}: {error}")
+    return len(known), violations
+
+
+def _cuts_behind(base: MemoryVfs, story: Story, nth: int) -> list[tuple[MemoryVfs, History]]:
+    """What the disk holds, and what was promised, before each call behind the one that fails."""
+    vfs = base.kill()
+    found: list[tuple[MemoryVfs, History]] = []
+
+    class Cutting(Failing):
+        def __call__(self, kind: str, path: str) -> None:
+            if len(self.calls) >= nth and len(found) < _CUTS:
+                found.append((vfs.power_cut(lost, b"%016d" % nth), world.history.copy()))
+            super().__call__(kind, path)
+
+    files: Any = FailingVfs(vfs, hook=Cutting(vfs, {nth: "ENOSPC"}))
+    world = StubbornWorld(files, History(), CONFIG)
+    with suppress(StorageError):
+        story.play(world)
+    return found
 
 
 def failing_syncs() -> list[str]:

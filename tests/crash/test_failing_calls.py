@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from tests.crash.exploration import quickly
-from tests.crash.failing_calls import STORIES, sweep, sweep_pairs
+from tests.crash.failing_calls import STORIES, cuts_after_a_failure, sweep, sweep_pairs
 from tests.sizes import FAULT_PAIRS, PROCESSES, SEED
 
 
@@ -37,3 +37,14 @@ def test_any_failed_call_loses_nothing_acknowledged(capsys: pytest.CaptureFixtur
         print(sum(count for count, _ in pairs.values()))
     assert [text for _, texts in (*found.values(), *pairs.values()) for text in texts] == []
     assert all(count > 200 for count, _ in found.values())
+
+
+@pytest.mark.row(8, 9)
+@pytest.mark.parametrize("name", STORIES)
+def test_a_power_cut_while_a_failed_append_is_taken_back_loses_and_invents_nothing(
+    name: str,
+) -> None:
+    with quickly(SEED):
+        states, violations = cuts_after_a_failure(name)
+    assert violations == []
+    assert states > 10

@@ -16,6 +16,7 @@ BATCH = 3
 
 
 @pytest.mark.row(3)
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize(
     ("fsync", "kills"), [("batch", KILLS), ("none", 20)], ids=["synced", "page cache only"]
 )
