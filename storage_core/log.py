@@ -287,14 +287,14 @@ class PartitionLog:
         try:
             sync_failed = self._tail.forget()
         except OSError:
-            # What closing could not write back is as doubtful as after a failed sync.
-            sync_failed = True
+            sync_failed = True  # what closing could not write back is as doubtful as that
         if isinstance(error, OSError) and (sync_failed or not is_harmless(error)):
             self._poison = error
         if sync_failed or doubtful:
-            # If the disk refuses this too, the word stays in the page cache, and a reboot, which
-            # drops it, drops the doubtful pages as well.
-            with suppress(OSError):
-                self._mark(fd, SYNC_FAILED)
-                self._vfs.fsync(fd)
+            # Twice, as without it the next holder publishes doubtful pages; a reboot drops both.
+            for _ in range(2):
+                with suppress(OSError):
+                    self._mark(fd, SYNC_FAILED)
+                    self._vfs.fsync(fd)
+                    break
         self._state = states.NEVER_USED
