@@ -201,11 +201,18 @@ def retained(view: View, history: History) -> set[bytes]:
     if not any(start for start, _ in view.values()):
         return set()
     known = {**history.seen, **history.acked}.items()
-    return {
+    gone = {
         value
         for (topic, partition, offset), value in known
         if (topic, partition) in view and offset < view[topic, partition][0]
     }
+    # Who retains finishes a dead one's commit first: nobody may have seen where it began.
+    for txn in history.transactions:
+        for place in txn.values.keys() & view.keys():
+            start = view[place][0]
+            below = [offset for (*at, offset), _ in known if tuple(at) == place and offset < start]
+            gone.update(txn.values[place][: start - max(below, default=-1) - 1])
+    return gone
 
 
 def check_view(view: View, history: History) -> None:

@@ -202,3 +202,15 @@ def test_whatever_writers_and_disks_do_the_model_holds() -> None:
                 suppress_health_check=[HealthCheck.too_slow],
             ),
         )
+
+
+def test_retention_that_finishes_a_dead_commit_may_take_its_first_records() -> None:
+    with quickly(SEED):
+        machine = CommitMachine()
+        machine.create(frame_bytes=1024, interval=0)
+        machine.commit(app="app", places=[("t", 0)], size=700, writer=0)
+        machine.die(calls=15, cut=False, places=[("t", 0)], seed=0, size=1400)
+        machine.retain(limit=1, writer=0)
+        assert machine.history.starts["t", 0] == 3
+        machine.readers_see_what_they_may()
+        machine.teardown()
