@@ -214,3 +214,18 @@ def test_retention_that_finishes_a_dead_commit_may_take_its_first_records() -> N
         assert machine.history.starts["t", 0] == 3
         machine.readers_see_what_they_may()
         machine.teardown()
+
+
+def test_a_start_above_a_watermark_that_a_power_cut_took_back_is_not_taken_for_a_lower_one() -> (
+    None
+):
+    with quickly(SEED):
+        machine = CommitMachine()
+        machine.create(frame_bytes=1024, interval=0)
+        machine.retain(limit=1, writer=0)
+        machine.append(count=3, place=("t", 0), size=1400, writer=1)
+        machine.reopen(writer=0)
+        machine.retain(limit=1, writer=0)
+        assert machine.history.starts["t", 0] == 2
+        machine.lose_power(likely=0.0, seed=0)
+        machine.teardown()
