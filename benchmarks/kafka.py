@@ -16,7 +16,7 @@ from cursus_spark import register
 from . import broker, data
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row
-from .spark_batch import drain
+from .spark_batch import drain, rows_to_write
 
 ON_REQUEST = True
 _PARTITIONS = 4
@@ -84,13 +84,9 @@ class _Both:
 
     def __init__(self, spark: SparkSession, path: Path, address: str, records: int) -> None:
         self._spark, self._path, self._address = spark, path, address
-        values = "unhex(lpad(hex(id * 7919), 200, 'ab45')) value"
-        rows = spark.range(0, records, 1, _PARTITIONS)
-        # Kept in memory, because making them would take longer than either connector does.
-        self._frames = {
-            False: rows.selectExpr(values).persist(),
-            True: rows.selectExpr("cast(id as string) key", values).persist(),
-        }
+        plain, keyed = rows_to_write(spark, records)
+        # Made once and kept, so that making them is in no measurement.
+        self._frames = {False: plain.persist(), True: keyed.persist()}
         for frame in self._frames.values():
             frame.count()
         self._round = 0

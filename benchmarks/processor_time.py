@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from . import data
 from .data import Sizes
 from .measure import Row, Samples, interleaved, time_row
-from .spark_batch import drain, fill, session
+from .spark_batch import drain, fill, rows_to_write, session
 
 _RECORDS = {data.FULL: 4_000_000, data.QUICK: 1_000_000, data.TINY: 20_000}
 _PROC = Path("/proc")
@@ -78,12 +78,9 @@ def _jobs(spark: SparkSession, records: int, directory: Path) -> dict[str, Calla
     read = spark.read.format("cursus").option("subscribe", "t").load(str(path))
     options = {"rows": records, "tasks": read.rdd.getNumPartitions()}
     ceiling = spark.read.format("ceiling").options(**options).load()
-    value = "unhex(lpad(hex(id * 7919), 200, 'ab45')) value"
-    rows = spark.range(0, records, 1, _PARTITIONS)
-    frames = {
-        "no key": rows.selectExpr(value).persist(),
-        "keyed": rows.selectExpr("cast(id as string) key", value).persist(),
-    }
+    plain, keyed = rows_to_write(spark, records)
+    # Kept from the first warm-up on, so that making them is in no measurement.
+    frames = {"no key": plain.persist(), "keyed": keyed.persist()}
 
     def write(frame: DataFrame, source: str) -> None:
         writer = frame.write.format(source).mode("append")

@@ -205,9 +205,7 @@ def _against_parquet(
 def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Row]:
     """Durable, committed writes of keyed and of plain rows, against bytes that are only written."""
     size = amount.records * RECORD_BYTES
-    values = "unhex(lpad(hex(id * 7919), 200, 'ab45')) value"
-    rows = spark.range(0, amount.records, 1, _PARTITIONS)
-    plain, keyed = rows.selectExpr(values), rows.selectExpr("cast(id as string) key", values)
+    plain, keyed = rows_to_write(spark, amount.records)
     target = directory / "written"
 
     def save(frame: DataFrame, source: str, **options: object) -> float:
@@ -236,6 +234,13 @@ def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
     yield speed_row("write, keyed", keyed_time, found["keyed bytes"], size, bar, name)
     for side, name in (("unsynced", "bytes only, not synced"), ("parquet", "Parquet none")):
         yield speed_row("write, no key", plain_time, found[side], size, None, name)
+
+
+def rows_to_write(spark: SparkSession, records: int) -> tuple[DataFrame, DataFrame]:
+    """Records without keys, and the same with keys; both are made anew unless they are kept."""
+    value = f"unhex(lpad(hex(id * 7919), {2 * RECORD_BYTES}, 'ab45')) value"
+    rows = spark.range(0, records, 1, _PARTITIONS)
+    return rows.selectExpr(value), rows.selectExpr("cast(id as string) key", value)
 
 
 def fill(path: Path, topic: str, records: int) -> None:

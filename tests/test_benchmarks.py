@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from benchmarks import chart, data
 from benchmarks.__main__ import benchmarks, main
 from benchmarks.growth import exponent
 from benchmarks.measure import Bar, Samples, interleaved, speed_row, table, time_row
+from benchmarks.processor_time import TICKS, Used, used_by, work_between
 
 
 def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
@@ -85,6 +87,15 @@ def test_the_best_round_counts_and_the_median_says_how_noisy_it_was() -> None:
     slow = time_row("x", ours, baseline, Bar("at most", 2), per=1000)
     assert (slow.ours, slow.baseline, slow.verdict) == ("1.00 ms", "500 µs", "ok")
     assert "MISSED" in table([row, slow])
+
+
+def test_processor_time_is_shared_out_between_the_jvm_its_children_and_the_kernel() -> None:
+    before = {1: Used(100, 10), 2: Used(50, 0), 3: Used(7, 7)}
+    after = {1: Used(300, 20), 2: Used(80, 5), 4: Used(20, 15)}
+    found = work_between(before, after, jvm=1)
+    assert found == (200 / TICKS, (30 + 20) / TICKS, (10 + 5 + 15) / TICKS)
+    assert work_between(before, before, jvm=1) == (1 / TICKS,) * 3, "a tick is the least"
+    assert os.getpid() in used_by(os.getppid())
 
 
 def test_built_records_have_the_size_that_the_bars_speak_of() -> None:
