@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
@@ -38,6 +39,26 @@ def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) 
     """
     if len(pieces) < 2 or size < _WORTH_BYTES or _processors < 2:
         return [work(piece) for piece in pieces]
+    return _share(_helper(os.getpid()), 1, work, pieces)
+
+
+def spread_waits(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
+) -> list[Result]:
+    """Like ``spread`` for work that waits for a disk: up to ``threads`` pieces at once."""
+    helpers = min(threads, len(pieces)) - 1
+    if helpers < 1:
+        return [work(piece) for piece in pieces]
+    with ThreadPoolExecutor(helpers, thread_name_prefix="storage-core") as pool:
+        return _share(pool, helpers, work, pieces)
+
+
+def _share(
+    pool: ThreadPoolExecutor,
+    helpers: int,
+    work: Callable[[Piece], Result],
+    pieces: Sequence[Piece],
+) -> list[Result]:
     waiting = deque(enumerate(pieces))
     results: dict[int, Result] = {}
 
@@ -53,10 +74,16 @@ def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) 
                 waiting.clear()
                 raise
 
-    helping = _helper(os.getpid()).submit(take)
+    helping: list[Future[None]] = []
+    # Python refuses helpers once a program ends, and records that are queued are written even
+    # later. Without help the calling thread takes all pieces.
+    with suppress(RuntimeError):
+        for _ in range(helpers):
+            helping.append(pool.submit(take))
     take()
-    if not helping.cancel():
-        helping.result()
+    for helper in helping:
+        if not helper.cancel():
+            helper.result()
     return [results[at] for at in range(len(pieces))]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -27,6 +26,7 @@ from .frame import HEADER_BYTES, TRAILER_BYTES
 from .frame_encode import EncodedFrame, draft_frame, finish_frame
 from .frame_queue import FrameQueue
 from .naming import check_name
+from .spread import spread_waits
 from .vfs import Vfs
 
 OWN_FILE_BYTES = 16 * MIB
@@ -194,8 +194,7 @@ class Stage:
         for (topic, partition), part in self._parts.items():
             self._close_part(topic, partition, part)
         if self._files:
-            with ThreadPoolExecutor(_SYNC_THREADS) as pool:
-                list(pool.map(_File.finish, self._files))
+            spread_waits(_File.finish, self._files, _SYNC_THREADS)
             self._vfs.fsync_dir(self._directory)
         self._files = []
         return self._finished

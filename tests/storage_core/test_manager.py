@@ -175,13 +175,39 @@ def test_the_layout_of_a_new_directory_is_the_configured_one(tmp_path: Path, lay
         registry.get_handler("t", 1)
 
 
-def test_a_program_that_forgets_to_close_keeps_what_it_appended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "size"), [(10, 10), (4000, 1024)])
+def test_a_program_that_forgets_to_close_keeps_what_it_appended(
+    tmp_path: Path, count: int, size: int
+) -> None:
+    """Also where there is so much that threads would share the work: Python starts none then."""
     code = (
         "import sys\n"
         "from storage_core import DiskManager, StoreConfig\n"
-        "manager = DiskManager(StoreConfig(log_dir=sys.argv[1], linger_ms=3600000))\n"
-        "for number in range(10): manager.get_handler('t', 0).append(b'%d' % number)\n"
+        "config = StoreConfig(log_dir=sys.argv[1], linger_ms=3600000, frame_records=100,\n"
+        "    disk_flush_batch_size=100000, channel_buffer_size=100000)\n"
+        "handler = DiskManager(config).get_handler('t', 0)\n"
+        "for _ in range(int(sys.argv[2])): handler.append(b'r' * int(sys.argv[3]))\n"
+    )
+    arguments = [str(tmp_path / "s"), str(count), str(size)]
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=True)
+    with Store.open(tmp_path / "s") as store:
+        assert store.offsets("t", 0).end == count
+
+
+def test_a_task_can_be_finished_while_the_program_ends(tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys\n"
+        "from storage_core import Store, make_columns\n"
+        "def end():\n"
+        "    with Store.open(sys.argv[1], create=True) as store:\n"
+        "        store.create_topic('t', 3)\n"
+        "        stage = store.stage('job')\n"
+        "        for partition in range(3):\n"
+        "            stage.write('t', partition, make_columns([b'r' * 1024] * 3000, None, None,\n"
+        "                None, now_us=1, max_record_bytes=None))\n"
+        "        store.commit('job', stage.finish())\n"
+        "atexit.register(end)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], cwd=ROOT, check=True)
     with Store.open(tmp_path / "s") as store:
-        assert store.offsets("t", 0).end == 10
+        assert store.visible_ends("t") == (3000,) * 3

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from storage_core import spread as module
-from storage_core.spread import spread, use_processors
+from storage_core.spread import spread, spread_waits, use_processors
 
 LARGE = 1 << 20
 
@@ -70,6 +70,25 @@ def test_one_processor_does_it_all() -> None:
 def test_little_work_is_not_worth_a_helper() -> None:
     names = spread(lambda _: threading.current_thread().name, range(8), LARGE - 1)
     assert set(names) == {threading.current_thread().name}
+
+
+def test_without_a_helper_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = ThreadPoolExecutor(1)
+    helper.shutdown()
+    monkeypatch.setattr(module, "_helper", lambda _: helper)
+    assert spread(lambda n: n * n, range(33), LARGE) == [n * n for n in range(33)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4, 40])
+def test_waits_are_shared_and_each_piece_is_done_once(count: int) -> None:
+    done: list[int] = []
+    spread_waits(done.append, range(count), 4)
+    assert sorted(done) == list(range(count))
+
+
+def test_waits_take_so_many_threads_at_once() -> None:
+    all_of_them = threading.Barrier(4, timeout=30)
+    spread_waits(lambda _: all_of_them.wait(), range(4), 4)
 
 
 def _squares_in_a_child(answers: multiprocessing.Queue[list[int]]) -> None:
