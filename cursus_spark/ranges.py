@@ -35,11 +35,7 @@ def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
     named = set(subscription.named())
     missing = sorted(named - set(existing))
     if missing:
-        found = ", ".join(existing[:20]) or "none"
-        raise cursus_error(
-            "TOPIC_NOT_FOUND",
-            f"Topic '{missing[0]}' does not exist in {store.path}. Topics found: {found}.",
-        )
+        raise topic_missing(store, missing[0])
     return [
         topic
         for topic in existing
@@ -69,10 +65,23 @@ def _require_assigned(
     for topic, partitions in subscription.partitions or ():
         for partition in partitions:
             if (topic, partition) not in found:
-                raise cursus_error(
-                    "PARTITION_NOT_FOUND",
-                    f"Option 'assign': topic '{topic}' has no partition {partition}.",
-                )
+                raise partition_missing(topic, partition)
+
+
+def topic_missing(store: Store, topic: str) -> CursusError:
+    """The error for a topic that the user named and nobody made."""
+    found = ", ".join(store.topics()[:20]) or "none"
+    return cursus_error(
+        "TOPIC_NOT_FOUND",
+        f"Topic '{topic}' does not exist in {store.path}. Topics found: {found}.",
+    )
+
+
+def partition_missing(topic: str, partition: int) -> CursusError:
+    """The error for a partition that the user named and nobody made."""
+    return cursus_error(
+        "PARTITION_NOT_FOUND", f"Option 'assign': topic '{topic}' has no partition {partition}."
+    )
 
 
 def resolve_start(

@@ -26,7 +26,7 @@ from .read_task import open_store, read_slice
 from .stream_batch import batch_ranges
 from .stream_look import TopicsNow, look, nested
 from .stream_position import Positions, StreamPosition, SymbolicStart, parse_stream_offset
-from .stream_state import Waiting, first_position, reconcile, recovery_due
+from .stream_state import Waiting, check_continued, first_position, reconcile, recovery_due
 from .trigger import is_too_little, limited_ends
 
 _NO_ROW_LIMIT = (1 << 63) - 1
@@ -116,8 +116,11 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert isinstance(position, StreamPosition)
             if not first:
                 self._mirror(store, position)
-            self._seen = look(store, self._options, self._seen)
-            now = self._frozen(self._seen, position)
+            seen = look(store, self._options, self._seen)
+            if self._seen is None and not first:
+                check_continued(store, self._options, position, seen)
+            self._seen = seen
+            now = self._frozen(seen, position)
             begin = reconcile(store, self._options, position, now, self._waiting)
             ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
             end = StreamPosition(now.ids, nested(ends), nested(begin) if first else None)
@@ -180,10 +183,10 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return ends
         if not first and not self._available_now and is_too_little(self._options, begin, ends):
-            if self._last_batch is None:
-                self._last_batch = time.monotonic()
-            waited_ms = (time.monotonic() - self._last_batch) * 1000
-            if waited_ms < self._options.max_trigger_delay_ms:
+            # A run that goes on does not know when the batch before was, and does not wait.
+            last = self._last_batch
+            delay_s = self._options.max_trigger_delay_ms / 1000
+            if last is not None and time.monotonic() - last < delay_s:
                 return dict(begin)
         self._last_batch = time.monotonic()
         return limited_ends(store, self._options, begin, ends)

@@ -15,7 +15,9 @@ from .ranges import (
     aged_out,
     available,
     check_named,
+    partition_missing,
     resolve_start,
+    topic_missing,
     within,
 )
 from .stream_look import TopicsNow, nested
@@ -62,6 +64,29 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
     return StreamPosition(ids, nested(positions))
 
 
+def check_continued(
+    store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsNow
+) -> None:
+    """Refuse names that nobody knows in a query that goes on from its checkpoint.
+
+    Only at its start: a topic that is missing later was there, and then it is lost, not mistyped.
+
+    Raises:
+        CursusError: a topic or partition is neither there nor in the checkpoint, unless
+            ``failOnDataLoss`` is false.
+    """
+    subscription = options.subscription
+    known = {*now.ids, *start.ids, *start.positions}
+    for topic in sorted(set(subscription.named()) - known):
+        lose(options, topic_missing(store, topic))
+    for topic, partitions in subscription.partitions or ():
+        if topic not in now.ids or topic in now.unknown:
+            continue
+        for partition in partitions:
+            if (topic, partition) not in now.ends and start.position(topic, partition) is None:
+                lose(options, partition_missing(topic, partition))
+
+
 def reconcile(
     store: Store,
     options: StreamReadOptions,
@@ -74,6 +99,7 @@ def reconcile(
     Raises:
         CursusError: records the stream has not read are gone, unless ``failOnDataLoss`` is false.
     """
+    _warn_of_dropped(options, start, now)
     begin: dict[TopicPartition, int] = {}
     renewed = {topic for topic, known in start.ids.items() if now.ids.get(topic, known) != known}
     for topic in sorted(renewed):
@@ -94,6 +120,24 @@ def reconcile(
         if where not in begin:
             begin[where] = first_offset(store, options, where, now.ends[where])
     return begin
+
+
+def _warn_of_dropped(options: StreamReadOptions, start: StreamPosition, now: TopicsNow) -> None:
+    includes = options.subscription.includes
+    for topic, positions in start.positions.items():
+        dropped = sorted(
+            each
+            for each in positions
+            if (topic, each) not in now.ends and not includes(topic, each)
+        )
+        if dropped:
+            parts = "" if len(dropped) == len(positions) else f", partitions {dropped}"
+            _log.warning(
+                "Topic '%s'%s: no longer subscribed, so the query forgets how far it has read. If "
+                "it is subscribed again, it is read from its first record.",
+                topic,
+                parts,
+            )
 
 
 def first_offset(store: Store, options: StreamReadOptions, where: TopicPartition, end: int) -> int:

@@ -43,7 +43,7 @@ class MicroBatches:
     def restart(self, **options: Any) -> MicroBatches:
         """Another process takes the query over, perhaps with changed options."""
         self._options |= options
-        if "subscribePattern" in options:
+        if {"subscribePattern", "assign"} & set(options):
             del self._options["subscribe"]
         self.reader = self._start()
         return self

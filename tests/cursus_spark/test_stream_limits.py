@@ -119,6 +119,17 @@ def test_a_batch_waits_no_longer_than_the_delay(store: Store) -> None:
     assert time.monotonic() - begin >= 0.25
 
 
+def test_the_first_batch_behind_a_restart_does_not_wait(store: Store) -> None:
+    """Else a query that is started often, or fails often, would never read a slow topic."""
+    stream = query(store, minOffsetsPerTrigger=5, maxTriggerDelay="10m")
+    assert stream.trigger() == []
+    fill(store, 2)
+    assert stream.trigger() is None
+    assert stream.restart().trigger() == texts(0, 2, "0:")
+    fill(store, 1)
+    assert stream.trigger() is None
+
+
 def test_available_now_reads_what_was_there_when_its_first_batch_was_planned(
     store: Store,
 ) -> None:
