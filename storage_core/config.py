@@ -227,6 +227,14 @@ class StoreConfig:
         return dataclasses.replace(self, **settings)
 
 
+def setting_value(name: str, text: str) -> Any:
+    """The value of a setting that was given as text, in the environment or on a command line.
+
+    Names stay texts, also those of digits; all else is what YAML makes of it. Nothing is checked.
+    """
+    return text if name in _TEXTS else _yaml(text)
+
+
 def _yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
@@ -240,7 +248,7 @@ def _environment_settings(cls: type[StoreConfig], environment: Mapping[str, str]
     for name in known:
         text = environment.get(_PREFIX + name.upper())
         if text is not None:
-            found[name] = text if name in _TEXTS else _yaml(text)
+            found[name] = setting_value(name, text)
     _refuse_near_misses([name.upper() for name in known], environment)
     return found
 

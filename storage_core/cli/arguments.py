@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from ..config import StoreConfig
+from ..config import StoreConfig, setting_value
 from ..directory import LAYOUT_NAMES
 from ..errors import StorageError
 from ..store import Store
@@ -83,19 +83,21 @@ def chosen_partitions(store: Store, topic: str, partition: int | None) -> list[i
     return [partition]
 
 
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, int | str | None]:
-    """``name=value`` pairs: a number where it looks like one, None for ``default``.
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``name=value`` pairs, each of its setting's type; None for ``default``.
 
     Raises:
-        click.BadParameter: a pair has no equals sign.
+        click.BadParameter: a pair has no equals sign, or no value.
     """
-    settings: dict[str, int | str | None] = {}
+    settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint="--set")
-        if value.removeprefix("-").isdigit():
-            settings[name] = int(value)
-        else:
-            settings[name] = None if value == "default" else value
+        settings[name] = None if value == "default" else setting_value(name, value)
+        if settings[name] is None and value != "default":
+            raise click.BadParameter(
+                f"{pair!r} has no value. Use {name}=default for the store's own.",
+                param_hint="--set",
+            )
     return settings

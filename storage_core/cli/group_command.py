@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import click
@@ -18,7 +20,18 @@ Target = str | int | when.When
 def _target(text: str) -> Target:
     if text in ("earliest", "latest"):
         return text
-    return int(text) if text.isdigit() else when.when_option(text)
+    # A number is never a time here: one in milliseconds would be an offset far behind the end.
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if not re.fullmatch(r"-\d+", text):
+        try:
+            return when.parse_when(text)
+        except ValueError:
+            pass
+    raise click.BadParameter(
+        f"{text!r} is no place. Use earliest, latest, an offset, or a time: "
+        f"{when.HELP_BESIDE_OFFSETS}."
+    )
 
 
 @click.command()
@@ -31,7 +44,8 @@ def _target(text: str) -> Target:
     "target",
     type=_target,
     metavar="earliest|latest|OFFSET|TIME",
-    help=f"Set the group to another place. A time is {when.HELP}.",
+    help="Set the group to another place. A number is an offset; a time is "
+    f"{when.HELP_BESIDE_OFFSETS}.",
 )
 @arguments.yes
 @arguments.as_json
@@ -75,12 +89,13 @@ def _reset(
     names = sorted(known) if topic is None else [topic]
     if not names:
         raise click.UsageError(f"Group {group!r} is new here. Say --topic.")
+    chosen = {name: arguments.chosen_partitions(store, name, partition) for name in names}
+    if isinstance(target, int):
+        _check_offset(
+            target, [store.offsets(name, each).end for name in names for each in chosen[name]]
+        )
     wanted = {
-        name: {
-            each: _offset(store, name, each, target)
-            for each in arguments.chosen_partitions(store, name, partition)
-        }
-        for name in names
+        name: {each: _offset(store, name, each, target) for each in chosen[name]} for name in names
     }
     moves = [
         f"{name}-{each}: {number(known.get(name, {}).get(each))} → {number(offset)}"
@@ -93,6 +108,17 @@ def _reset(
         return False
     store.commit_offsets(group, wanted)
     return True
+
+
+def _check_offset(offset: int, ends: Iterable[int]) -> None:
+    """Refuse an offset that no partition has come to: most often it was meant as a time."""
+    last = max(ends, default=0)
+    if offset > last:
+        raise click.BadParameter(
+            f"{offset} is behind the end of every partition (the highest is {last}). A number is "
+            f"an offset; write a time as {when.HELP_BESIDE_OFFSETS}; the end is latest.",
+            param_hint="--reset-to",
+        )
 
 
 def _offset(store: Store, topic: str, partition: int, target: Target) -> int:

@@ -13,7 +13,10 @@ from ..columns import MAX_TIMESTAMP, MIN_TIMESTAMP, microseconds
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _UNITS = {"ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6}
 _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
-HELP = "ISO 8601 (UTC without zone), milliseconds since 1970, 'now', or an age such as 90s, 2h, 7d"
+_ISO, _WORDS = "ISO 8601 (UTC without zone)", "'now', or an age such as 90s, 2h, 7d"
+HELP = f"{_ISO}, milliseconds since 1970, {_WORDS}"
+HELP_BESIDE_OFFSETS = f"{_ISO}, {_WORDS}"
+"""The same where a number is an offset."""
 
 
 class When(NamedTuple):

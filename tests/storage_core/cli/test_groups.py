@@ -33,7 +33,6 @@ def test_lag_is_shown_for_every_layout(tmp_path: Path, layout: str) -> None:
         ("earliest", 0),
         ("latest", 10),
         ("4", 4),
-        ("99", 10),
         ("2023-11-14T22:13:27Z", 7),
         ("now", 10),
     ],
@@ -54,6 +53,26 @@ def test_a_reset_asks_and_can_be_narrowed(tmp_path: Path) -> None:
     assert committed(tmp_path) == {0: 10, 1: 10}
     done("groups", tmp_path, "readers", "--reset-to", "3", "--partition", 1, given="y\n")
     assert committed(tmp_path) == {0: 10, 1: 3}
+
+
+@pytest.mark.parametrize("target", ["99", "1700000007000", "-1700000007000", "-3"])
+def test_a_number_is_an_offset_and_not_a_time(tmp_path: Path, target: str) -> None:
+    """Milliseconds would be an offset behind the end, and skip everything."""
+    timed(tmp_path, partitions=2)
+    words = ["--topic", TOPIC, f"--reset-to={target}", "--yes"]
+    refused = run("groups", tmp_path, "readers", *words)
+    assert refused.code == 2
+    assert target in refused.err
+    assert "milliseconds" not in refused.err
+    assert Store.open(tmp_path).committed_offsets("readers") == {}
+
+
+def test_an_offset_that_one_partition_has_ends_the_others_at_theirs(tmp_path: Path) -> None:
+    timed(tmp_path, partitions=2)
+    with Store.open(tmp_path) as store:
+        store.append(TOPIC, 1, [b"more"] * 10)
+    done("groups", tmp_path, "readers", "--topic", TOPIC, "--reset-to", "15", "--yes")
+    assert committed(tmp_path) == {0: 10, 1: 15}
 
 
 def test_unknown_groups_and_wrong_words(tmp_path: Path) -> None:

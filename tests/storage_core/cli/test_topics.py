@@ -69,6 +69,34 @@ def test_alter_grows_and_changes(tmp_path: Path) -> None:
     assert run("alter", tmp_path, TOPIC).code == 2
 
 
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("min_cleanable_dirty_ratio=0.3", 0.3),
+        ("min_cleanable_dirty_ratio=1", 1),
+        ("retention_hold_groups=123", "123"),
+        ("retention_hold_groups=", ""),
+        ("retention_ms=1000", 1000),
+        ("cleanup_policy=delete,compact", "delete,compact"),
+    ],
+)
+def test_a_setting_has_its_own_type(tmp_path: Path, pair: str, value: object) -> None:
+    name = pair.partition("=")[0]
+    done("create", tmp_path, TOPIC, "--set", pair)
+    assert dict(Store.open(tmp_path).topic(TOPIC).settings) == {name: value}
+    done("create", tmp_path, "other")
+    done("alter", tmp_path, "other", "--set", pair)
+    assert dict(Store.open(tmp_path).topic("other").settings) == {name: value}
+
+
+@pytest.mark.parametrize("pair", ["retention_ms=", "retention_ms=null"])
+def test_a_setting_without_a_value_is_not_taken_for_the_default(tmp_path: Path, pair: str) -> None:
+    refused = run("create", tmp_path / "log", TOPIC, "--set", pair)
+    assert refused.code == 2
+    assert "retention_ms=default" in refused.err
+    assert not (tmp_path / "log").exists()
+
+
 def test_delete_asks_first(tmp_path: Path) -> None:
     made(tmp_path)
     refused = run("delete", tmp_path, TOPIC, given="n\n")
