@@ -3,7 +3,7 @@
 Spark prints the text of a Python exception inside its own. A user who mistyped an option wants one
 line there, not a traceback through our code; a bug wants its traceback. So what a user can cause is
 a ``CursusError`` of the form ``[CURSUS_<CONDITION>] <what>. <what to do>.``, and all else is left
-alone.
+alone. A file that the operating system refuses is of the first kind.
 """
 
 from __future__ import annotations
@@ -65,6 +65,15 @@ def one_line_errors() -> Iterator[None]:
     except StorageError as error:
         _hide_traceback()
         raise cursus_error(error.code, str(error)) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _hide_traceback()
+        raise cursus_error(
+            "IO",
+            f"The operating system refused {shown(error.filename)}: {error.strerror} (errno "
+            f"{error.errno}). Check that it exists and that this user may use it.",
+        ) from None
 
 
 def _hide_traceback() -> None:

@@ -86,7 +86,8 @@ OPTIONS: tuple[Option, ...] = (
         _READ,
         parse.raw,
         "earliest (stream: latest)",
-        "Where to start: earliest, latest, group (stream), or JSON; -2 earliest, -1 latest.",
+        "Where to start: earliest, latest, group (stream), or JSON; -2 earliest, -1 latest. "
+        "What the JSON does not name takes the default: in a stream latest.",
     ),
     Option(
         "startingTimestamp",
@@ -214,7 +215,13 @@ OPTIONS: tuple[Option, ...] = (
         "murmur2",
         "How a key chooses its partition: murmur2, as Kafka. Without a key: the task's own.",
     ),
-    Option("createTopic", _WRITE, parse.boolean, "true", "Whether to make a missing topic."),
+    Option(
+        "createTopic",
+        _WRITE,
+        parse.boolean,
+        "true",
+        "Whether to make a missing topic, and a missing store.",
+    ),
     Option(
         "numPartitions",
         _WRITE,

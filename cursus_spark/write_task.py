@@ -15,7 +15,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from storage_core import StagedPart, Store, StoreConfig, TopicNotFoundError
+from storage_core import (
+    LayoutNotFoundError,
+    StagedPart,
+    Store,
+    StoreConfig,
+    TopicNotFoundError,
+)
 
 from .errors import cursus_error, one_line_errors
 from .options import StreamWriteOptions
@@ -56,10 +62,26 @@ def write_rows(
 
 
 def open_for_write(options: StreamWriteOptions) -> Store:
-    """The store to write to; a missing one is made, of the layout asked for."""
-    return Store.open(
-        options.path, layout=options.layout, create=True, config=StoreConfig.from_environment()
-    )
+    """The store to write to; a missing one is made, of the layout asked for.
+
+    Who asks not to make topics mistyped the path if there is no store.
+
+    Raises:
+        CursusError: there is no store, and none may be made.
+    """
+    try:
+        return Store.open(
+            options.path,
+            layout=options.layout,
+            create=options.create_topic,
+            config=StoreConfig.from_environment(),
+        )
+    except LayoutNotFoundError as error:
+        if options.create_topic:
+            raise
+        raise cursus_error(
+            "LAYOUT_NOT_FOUND", f"{error} With createTopic false, a write makes no store."
+        ) from None
 
 
 def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:

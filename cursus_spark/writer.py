@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from storage_core import StorageError
 
 from .commit import check_messages, parts_of
-from .errors import one_line_errors
+from .errors import CursusError, one_line_errors
 from .options import WriteOptions
 from .schema import sink_columns
 from .write_task import TaskCommit, ensure_topic, open_for_write, write_rows
@@ -64,7 +64,7 @@ class CursusWriter(DataSourceArrowWriter):
         try:
             with open_for_write(self._options) as store:
                 store.abort(self._job, app=self._options.txn_app_id)
-        except StorageError as error:
+        except (CursusError, StorageError, OSError) as error:
             _log.warning("job %s was not cleaned up: %s", self._job, error)
 
     def _topics(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from .config import StoreConfig
@@ -15,6 +16,10 @@ from .vfs import PosixVfs, Vfs
 LAYOUT_NAMES = ("native", "cursus", "cursus-broker", "rustlog")
 _LOOKED_FOR = f"Looked for: meta/broker.id and topics/<topic>/topic.json (native), {LOOKED_FOR}."
 _OURS = ("meta", "topics", ".cursus-spark")
+_NO_DIRECTORY = {
+    errno.ENOTDIR: "is a file, or below one, not a directory",
+    errno.ELOOP: "cannot be reached: its symbolic links lead in a circle",
+}
 
 
 def recognise(vfs: Vfs) -> str | None:
@@ -85,15 +90,27 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
 def open_files(
     path: str | os.PathLike[str], layout: str, *, create: bool, config: StoreConfig
 ) -> tuple[Vfs, str]:
-    """Files of a directory and its layout; a missing one is made when ``create`` is set."""
+    """Files of a directory and its layout; a missing one is made when ``create`` is set.
+
+    Raises:
+        LayoutNotFoundError: there is nothing to open, or something else than a directory.
+        LayoutMismatchError: the directory holds another layout than the one asked for.
+    """
     vfs = PosixVfs(path)
-    chosen = choose_layout(vfs, layout, create=create)
-    if create:
-        vfs.make_root()
-        if chosen == "native" and vfs.stat("topics") is None:
-            # Also when another process is in its first boot, or crashed there: topics/ comes last.
-            require_trusted_locks(vfs, config)
-            first_boot(vfs, config)
+    try:
+        chosen = choose_layout(vfs, layout, create=create)
+        if create:
+            vfs.make_root()
+    except OSError as error:
+        if error.errno not in _NO_DIRECTORY:
+            raise
+        raise LayoutNotFoundError(
+            f"{vfs.root} {_NO_DIRECTORY[error.errno]}. Name the directory of the log.", path=""
+        ) from error
+    if create and chosen == "native" and vfs.stat("topics") is None:
+        # Also when another process is in its first boot, or crashed there: topics/ comes last.
+        require_trusted_locks(vfs, config)
+        first_boot(vfs, config)
     return vfs, chosen
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import traceback
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
@@ -73,6 +75,21 @@ def test_leaves_unexpected_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ZeroDivisionError), one_line_errors():
         _ = 1 / 0
     assert "SPARK_HIDE_TRACEBACK" not in os.environ
+
+
+def test_a_file_that_the_system_refuses_is_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "no\nsuch"
+    with pytest.raises(CursusError) as caught, one_line_errors():
+        missing.read_bytes()
+    assert str(caught.value) == (
+        f"[CURSUS_IO] The operating system refused '{tmp_path}/no\\nsuch': No such file or "
+        "directory (errno 2). Check that it exists and that this user may use it."
+    )
+
+
+def test_other_failures_of_the_system_keep_their_traceback() -> None:
+    with pytest.raises(BrokenPipeError), one_line_errors():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_an_unfinished_generator_closes_quietly() -> None:

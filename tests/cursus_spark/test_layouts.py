@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.brokers import BROKER, CURSUS, KINDS, RUSTLOG, Kind
@@ -88,3 +90,14 @@ def test_a_directory_of_nothing_we_know_is_named(log: Log) -> None:
         )
     )
     assert missing.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {log.path}/missing is empty or does not")
+
+
+def test_a_path_that_is_a_file_is_one_line(log: Log, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    Path(path).write_bytes(b"mine")
+    rows = log.frame([("x",)], "value string")
+    reading = log.spark.read.format("cursus").option("subscribe", "orders")
+    writing = rows.write.format("cursus").option("topic", "orders").mode("append")
+    for attempt in (reading.load(path).collect, lambda: writing.save(path)):
+        found = one_line_error(attempt)
+        assert found.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {path} is a file, or below one")

@@ -1,0 +1,48 @@
+"""What a write may make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+from cursus_spark.datasource import CursusDataSource
+from cursus_spark.errors import CursusError
+from cursus_spark.writer import CursusWriter
+from storage_core import Store
+
+ROWS = StructType().add("value", "string")
+MISSING = r"LAYOUT_NOT_FOUND\] .*/log is empty or .* With createTopic false, a write makes no store"
+
+
+def source(path: Path, **options: str) -> CursusDataSource:
+    return CursusDataSource({"path": str(path), "createTopic": "false", **options})
+
+
+@pytest.mark.parametrize("layout", ["auto", "rustlog"])
+def test_a_write_that_makes_no_topic_makes_no_store_either(tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "log"
+    for make in ("writer", "streamWriter"):
+        with pytest.raises(CursusError, match=MISSING):
+            getattr(source(path, topic="orders", layout=layout), make)(ROWS, False)
+    assert not path.exists()
+
+
+def test_neither_does_a_task_whose_rows_name_their_topics(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    rows = StructType().add("value", "string").add("topic", "string")
+    writer = source(path).writer(rows, False)
+    with pytest.raises(CursusError, match=MISSING):
+        writer.write(iter(()))
+    writer.abort([])
+    assert not path.exists()
+
+
+def test_in_a_store_that_is_there_the_topic_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Store.open(path, create=True) as store:
+        store.create_topic("orders")
+    assert isinstance(source(path, topic="orders").writer(ROWS, False), CursusWriter)
+    with pytest.raises(CursusError, match=r"TOPIC_NOT_FOUND.*set createTopic to true"):
+        source(path, topic="ordres").writer(ROWS, False)
