@@ -25,6 +25,7 @@ _INSERT_HINT = (
     " (Options given in CREATE TABLE do not reach INSERT; use INSERT INTO t WITH "
     "(path = '...', topic = '...').)"
 )
+_SELECT_HINT = " For a catalog table: SELECT ... FROM t WITH (path = '...', subscribe = '...')."
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +66,11 @@ class GivenOptions:
         if "path" not in self._texts:
             writing = "write" in self.use
             verb = "save" if self.use == "write" else "start" if writing else "load"
+            hint = _INSERT_HINT if writing else _SELECT_HINT
             raise cursus_error(
                 "OPTION_MISSING",
                 f"Option 'path' must be specified: the directory of the log. Use .{verb}"
-                f'("/data/log") or .option("path", "/data/log").{_INSERT_HINT if writing else ""}',
+                f'("/data/log") or .option("path", "/data/log").{hint}',
             )
         return str(self.value("path"))
 

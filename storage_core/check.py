@@ -15,16 +15,20 @@ from .durable import read_file
 from .errors import StorageError
 from .faults import typed_read_errors
 from .layouts.base import Layout
-from .listing import list_segments, log_path
+from .listing import Listing, list_segments, log_path
 from .naming import TOMB, range_tomb_file, segment_file
 from .records import Problem
 from .segment_reader import ReadCaches, SegmentReader
 from .topicfile import TopicFile
-from .vfs import Vfs
+from .vfs import FileStat, Vfs
+
+
+class _ChangedError(Exception):
+    """The files are not as they were listed: a writer or retention was there meanwhile."""
 
 
 class Checker:
-    """Reads everything in a store once, checksums included."""
+    """Reads everything in a store once, checksums included. Others may write meanwhile."""
 
     def __init__(self, vfs: Vfs, layout: Layout, config: StoreConfig, catalog: Catalog) -> None:
         self._vfs = vfs
@@ -82,11 +86,20 @@ class Checker:
             visible = None if marks is None else marks.end(partition)
             yield from self._check_partition(topic, partition, visible)
 
-    def _check_partition(
-        self, topic: str, partition: int, visible: int | None
-    ) -> Iterator[Problem]:
+    def _check_partition(self, topic: str, partition: int, visible: int | None) -> list[Problem]:
         directory = self._layout.log_directory(topic, partition)
-        listing = list_segments(self._vfs, directory)
+        while True:
+            listing = list_segments(self._vfs, directory)
+            try:
+                return list(self._check_segments(topic, partition, visible, listing))
+            except (_ChangedError, FileNotFoundError):
+                # What was found is worth nothing: those were not the files of one moment.
+                continue
+
+    def _check_segments(
+        self, topic: str, partition: int, visible: int | None, listing: Listing
+    ) -> Iterator[Problem]:
+        directory = listing.directory
 
         def problem(
             severity: Literal["error", "warning"], code: str, message: str, path: str
@@ -114,9 +127,7 @@ class Checker:
             elif base > expected:
                 message = f"offsets {expected} to {base - 1} are missing before {path}."
                 yield problem("error", "LOG_DAMAGED", message, path)
-            end, problems = self._check_segment(
-                topic, partition, base, visible, closed=not listing.is_last(base)
-            )
+            end, problems = self._check_segment(topic, partition, base, visible, listing)
             yield from problems
             expected = max(end, expected)
         if visible is not None and expected < visible:
@@ -124,21 +135,23 @@ class Checker:
             yield problem("error", "LOG_DAMAGED", message, directory)
 
     def _check_segment(
-        self, topic: str, partition: int, base: int, visible: int | None, *, closed: bool
+        self, topic: str, partition: int, base: int, visible: int | None, listing: Listing
     ) -> tuple[int, list[Problem]]:
         """End offset of the sound part, and what is wrong with the segment."""
-        directory = self._layout.log_directory(topic, partition)
-        path = log_path(directory, base)
+        path = listing.path(base)
+        following = listing.following(base)
+        before = self._vfs.stat(path)
         problems: list[Problem] = []
         end = base
         try:
             with typed_read_errors(topic, partition, path):
                 segment = SegmentReader(
-                    self._vfs, self._layout, directory, base, self._config, self._caches,
-                    closed=closed,
+                    self._vfs, self._layout, listing.directory, base, self._config, self._caches,
+                    # Else it may be cut under our eyes, which a map does not survive.
+                    closed=following is not None and visible is not None and following <= visible,
                 )  # fmt: skip
                 try:
-                    if closed and not segment.index_is_sound():
+                    if following is not None and not segment.index_is_sound():
                         message = f"{path}: its index is missing or stale; reads rebuild it."
                         problems.append(
                             Problem("warning", "INDEX_STALE", message, topic, partition, path)
@@ -148,7 +161,7 @@ class Checker:
                 finally:
                     segment.close()
         except StorageError as error:
-            if not closed and visible is not None and end >= visible:
+            if following is None and visible is not None and end >= visible:
                 message = (
                     f"{path} ends in bytes of an append that never finished, from byte "
                     f"{error.position} on. Nothing is lost: the next writer or repair cuts them."
@@ -157,7 +170,24 @@ class Checker:
                 problems.append(replace(problem, code="RECOVERY_NEEDED", message=message))
             else:
                 problems.append(problem_of(error))
+        if problems or end != (following or end):
+            self._require_unchanged(listing, base, before)
         return end, problems
+
+    def _require_unchanged(self, listing: Listing, base: int, before: FileStat | None) -> None:
+        """Raise if a segment was cut, replaced or not closed while we looked at it.
+
+        In this order: an append that is taken back removes the later file first, and one that is
+        tried again writes it last. The last segment may grow all the time, so only a cut counts.
+        """
+        following = listing.following(base)
+        if following is not None and self._vfs.stat(listing.path(following)) is None:
+            raise _ChangedError
+        now = self._vfs.stat(listing.path(base))
+        if now is None or before is None or now.size < before.size:
+            raise _ChangedError
+        if following is not None and now != before:
+            raise _ChangedError
 
 
 def problem_of(error: StorageError, severity: str = "error") -> Problem:

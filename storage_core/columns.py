@@ -147,7 +147,7 @@ def make_columns(
     Without ``max_record_bytes`` the caller checks sizes later, when it knows the topic.
 
     Raises:
-        InvalidRecordError: a column has the wrong type or length.
+        InvalidRecordError: a column has the wrong type or length, or is not sound.
         RecordTooLargeError: a record is larger than ``max_record_bytes``.
     """
     value = _binary("values", values)
@@ -189,13 +189,28 @@ def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
         )
     try:
         if isinstance(column, pa.Array | pa.ChunkedArray):
+            column.validate()
             return _one_array(column.cast(kind) if column.type != kind else column)
         return _one_array(pa.array(column, type=kind))
-    except (pa.ArrowException, TypeError, OverflowError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
         found = getattr(column, "type", type(column).__name__)
         raise InvalidRecordError(
             f"{name} must be convertible to {kind}, got {found}: {error}"
         ) from error
+
+
+def _require_sound(name: str, array: pa.Array) -> pa.Array:
+    """Nobody has looked at the buffers of a caller's array, and readers refuse unsound ones.
+
+    Written all the same, its records would be acknowledged and lost.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(
+            f"{name} cannot be stored: {error}. Give sound Arrow arrays with text in UTF-8."
+        ) from error
+    return array
 
 
 def _check_length(name: str, array: pa.Array, count: int | None) -> pa.Array:
@@ -205,23 +220,41 @@ def _check_length(name: str, array: pa.Array, count: int | None) -> pa.Array:
 
 
 def _binary(name: str, column: Values, count: int | None = None) -> pa.Array:
-    return _check_length(name, _as_array(name, column, pa.binary()), count)
+    array = _require_sound(name, _as_array(name, column, pa.binary()))
+    return _check_length(name, array, count)
 
 
 def _headers(column: Values, count: int) -> pa.Array:
     if not isinstance(column, pa.Array | pa.ChunkedArray) and isinstance(column, Iterable):
         column = [list(row.items()) if isinstance(row, dict) else row for row in column]
     array = _check_length("headers", _as_array("headers", column, HEADERS), count)
+    _require_sound_entries(array)
     entries = array.flatten()
     if entries.null_count or entries.field("key").null_count:
         raise InvalidRecordError("headers holds an entry without a key. Every header needs one.")
     return array
 
 
+def _require_sound_entries(headers: pa.Array) -> None:
+    """Look at the entries of these rows only: Arrow would at those of the array they are cut from.
+
+    Entries under a null are written too, so they count.
+    """
+    starts = headers.offsets.to_numpy()
+    if (starts[1:] < starts[:-1]).any():
+        raise InvalidRecordError(
+            "headers cannot be stored: offsets go backwards. Give sound Arrow arrays."
+        )
+    first, last = (int(starts[0]), int(starts[-1])) if len(starts) else (0, 0)
+    entries = headers.values.slice(first, last - first)
+    _require_sound("a header name", entries.field("key"))
+    _require_sound("a header value", entries.field("value"))
+
+
 def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
     """Microseconds, one number if all are the same; None if all are null."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        array = _one_array(column)
+        array = _require_sound("timestamps", _one_array(column))
         if not pa.types.is_timestamp(array.type) and not pa.types.is_integer(array.type):
             raise InvalidRecordError(
                 f"timestamps must be timestamp or integer microseconds, got {array.type}."

@@ -1,4 +1,4 @@
-"""What a commit needs of the engine and of the partitions it writes to."""
+"""What a commit needs of the engine and of the partitions it writes to, and they of commits."""
 
 from __future__ import annotations
 
@@ -50,3 +50,13 @@ class Host(Protocol):
 
     def recover(self, topic: str) -> object:
         """Work out lost visible ends again; what pending commits added stays invisible."""
+
+
+class Commits(Protocol):
+    """What a log must know of commits that span partitions."""
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Whether a dead committer's intent names this partition."""
+
+    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
+        """The highest end that a commit is known to have made durable."""

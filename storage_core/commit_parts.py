@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from .errors import BrokenFrameError, InvalidCommitError
-from .frame import HEADER_BYTES, SPARSE, TRAILER_BYTES, check_frame, unpack_header
+from .frame import HEADER_BYTES, SPARSE, TRAILER_BYTES, check_frame, decode_body, unpack_header
 from .naming import is_name
 from .staging import SUFFIX, StagedPart, frame_checksum
 from .vfs import Vfs
@@ -46,14 +46,19 @@ def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPa
     """The parts of a job's messages, as far as the messages alone can be checked.
 
     Raises:
-        InvalidCommitError: one cannot be of this job.
+        InvalidCommitError: one cannot be of this job, or is given twice.
     """
     claimed = []
+    frames: set[tuple[str, int]] = set()
     for given in parts:
         try:
             part = part_from(staging, {name: getattr(given, name) for name in StagedPart.__slots__})
             if part.path.split("/")[-2] != job:
                 raise ValueError(f"{part.path!r} is not of job {job}")
+            starts = {(part.path, position) for position, _ in part.runs}
+            if len(starts) < len(part.runs) or not frames.isdisjoint(starts):
+                raise ValueError(f"frames of {part.path!r} are given twice; give each part once")
+            frames |= starts
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidCommitError(f"a commit message cannot be used: {error}.") from error
         claimed.append(part)
@@ -101,6 +106,7 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
             trailer = vfs.pread(fd, TRAILER_BYTES, end - TRAILER_BYTES)
         else:
             check_frame(header, data[HEADER_BYTES:])
+            decode_body(header, data[HEADER_BYTES:])
             trailer = bytes(data[-TRAILER_BYTES:])
         checksum = frame_checksum([data[:HEADER_BYTES], trailer], checksum)
         records += header.records

@@ -152,5 +152,8 @@ class Engine(Protocol):
     def flush(self) -> None:
         """Flush every open log."""
 
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """Flush one, finishing and recovering first where that is due."""
+
     def close(self) -> None:
         """Flush and let go of everything."""

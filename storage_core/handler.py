@@ -169,10 +169,22 @@ class DiskHandler(WriteQueue):
             ) from errors[0]
 
     def send_current_segment(self, sock: socket) -> int:
-        """Send the durable bytes of the current segment over a socket; return how many."""
+        """Send the current segment over a socket, all of it durable; return how many bytes.
+
+        Under ``fsync=interval`` what was accepted so far is synced first.
+
+        Raises:
+            WriteFailedError: that failed, or an earlier write did.
+        """
         with self._meta:
             self._require_not_closed()
-            active = self._writer.active
+        held_back = self._writer.log.config.fsync == "interval"
+        if held_back:
+            self.flush()
+        active = self._writer.active
+        if held_back:
+            # Who wrote between the two, or without this handler, may not have synced.
+            self._writer.log.flush()
         if not active.size:
             return 0
         fd = self._vfs.open(active.path, "read")

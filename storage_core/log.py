@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 from uuid import UUID
 
 from . import checkpoint as checkpoints
@@ -19,6 +18,7 @@ from . import watermark as watermarks
 from .apply import apply_parts
 from .checkpoint import Checkpoint
 from .columns import Columns
+from .commit_host import Commits
 from .config import StoreConfig
 from .durable import locked, write_all
 from .errors import LockTimeoutError
@@ -42,16 +42,6 @@ from .tail import Tail
 from .vfs import Vfs
 
 
-class Commits(Protocol):
-    """What a log must know of commits that span partitions."""
-
-    def is_pending(self, topic: str, partition: int) -> bool:
-        """Whether a dead committer's intent names this partition."""
-
-    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The highest end that a commit is known to have made durable."""
-
-
 class PartitionLog:
     """The writing side of one topic-partition. Safe for several threads and processes."""
 
@@ -64,6 +54,8 @@ class PartitionLog:
         topic_uuid: UUID,
         config: StoreConfig,
         commits: Commits,
+        *,
+        owes_flush: bool = False,
     ) -> None:
         self._vfs = vfs
         self._layout = layout
@@ -77,6 +69,8 @@ class PartitionLog:
         self._last_sync = 0.0
         self._poison: OSError | None = None
         self.topic = topic
+        self.owes_flush = owes_flush
+        """Whether something may be written that is not published."""
         self.unpublished = False
         self.config = config
         self.report: RecoveryReport | None = None
@@ -119,6 +113,8 @@ class PartitionLog:
                 waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
                 if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
                     self.publish()
+                else:
+                    self.owes_flush = True
             except (OSError, LockTimeoutError) as error:
                 self._take_back(mark, error)
                 raise
@@ -134,7 +130,7 @@ class PartitionLog:
 
     def flush(self) -> None:
         """Make everything written so far durable and visible."""
-        if self.config.fsync == "interval" and self._tail.durable_end < self._tail.end:
+        if self.owes_flush:
             with self.exclusive():
                 self.publish()
 
@@ -153,13 +149,12 @@ class PartitionLog:
 
         Args:
             recover: Recover in full even if the last holder left cleanly.
-            alone: Refuse to go on without a watermark. A caller that holds every partition of the
-                topic passes False and rebuilds it.
+            alone: Refuse to go on without a watermark; who holds the whole topic rebuilds it.
             finishing: The caller finishes a pending commit, so it does not wait for one.
 
         Raises:
-            CommitPendingError: a dead committer's intent names this partition. It is raised with
-                nothing done and all locks released, because finishing takes more locks, in order.
+            CommitPendingError: a dead committer's intent names this partition. Nothing was done
+                and no lock is held, because finishing takes more locks, in order.
         """
         with self._lock:
             if self._poison is not None:
@@ -202,8 +197,8 @@ class PartitionLog:
     def publish(self) -> None:
         """Sync what was written and make it visible. Only inside ``exclusive``.
 
-        Without a watermark it is only noted as ``unpublished``: the records are in the log for
-        good, so writing them again would double them. Recovering the topic shows them.
+        Without a watermark it is only noted as ``unpublished``: the records are in the log, so
+        writing them again would double them. Recovering the topic shows them.
         """
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
@@ -211,6 +206,7 @@ class PartitionLog:
         self.unpublished = not watermarks.publish(
             self._vfs, self.topic, self._uuid.bytes, ends, timeout_ms
         )
+        self.owes_flush = False
 
     def checkpoint(self) -> Checkpoint | None:
         """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
@@ -254,7 +250,9 @@ class PartitionLog:
         if watermark is None and alone:
             raise watermark_lost(self.topic)
         line = checkpoints.find(self._vfs, self.topic, self._partition, self._uuid)
-        published = 0 if watermark is None else watermark.end(self._partition)
+        # Without syncs, what was shown proves nothing.
+        shown = None if self.config.fsync == "none" else watermark
+        published = 0 if shown is None else shown.end(self._partition)
         flushed = 0 if line is None else line.last_flushed_offset
         committed = self._commits.durable_end(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(

@@ -158,3 +158,9 @@ def repair_indexes(
                     rebuild_indexes(vfs, layout, directory, base, log.config)
                     repaired += 1
     return repaired
+
+
+def make_durable(log: PartitionLog) -> None:
+    """Sync everything in a partition, whatever its policy was when it was written."""
+    with log.exclusive():
+        log.settle()

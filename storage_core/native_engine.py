@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -26,7 +26,7 @@ from .flusher import Flusher
 from .identity import Identity
 from .layouts import NativeLayout
 from .log import PartitionLog
-from .maintenance import hold_all, recover_topic, remembered_ends, repair_indexes
+from .maintenance import hold_all, make_durable, recover_topic, remembered_ends, repair_indexes
 from .native_upkeep import NativeUpkeep
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, RecoveryReport
@@ -109,15 +109,21 @@ class NativeEngine:
         with hold_all(self._all_logs(topic)):
             self._catalog.delete(topic)
         with self._lock:
-            for key in [key for key in self._logs if key[0] == topic]:
-                self._logs.pop(key)[1].close()
+            gone = [self._logs.pop(key)[1] for key in list(self._logs) if key[0] == topic]
+        for log in gone:
+            log.close()
         checkpoints.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         return self._catalog.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
-        return self._catalog.alter(topic, settings)
+        altered = self._catalog.alter(topic, settings)
+        if settings.get("fsync", "none") != "none":
+            # It may have had no syncs until now; from here on its records count as durable.
+            for log in self._all_logs(topic).values():
+                self._with_recovery(log, partial(make_durable, log))
+        return altered
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         log = self.log(topic, partition)
@@ -149,7 +155,10 @@ class NativeEngine:
         )
 
     def repair(self) -> list[RecoveryReport]:
-        owners = {self._catalog.get(topic).store_uuid for topic in self.topics()}
+        owners = set()
+        for topic in self.topics():
+            with suppress(StorageError):  # told below, when the others are repaired
+                owners.add(self._catalog.get(topic).store_uuid)
         opening.restore_identity(self._vfs, self._config, owners)
         self.require_writable()
         reports: list[RecoveryReport] = []
@@ -175,6 +184,10 @@ class NativeEngine:
             repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
         self._write_checkpoint(list(logs.values()))
         return reports
+
+    def flush_partition(self, topic: str, partition: int) -> None:
+        log = self.log(topic, partition)
+        self._with_recovery(log, log.flush)
 
     def flush(self) -> None:
         failed: StorageError | None = None
@@ -207,20 +220,21 @@ class NativeEngine:
             known = self._logs.get((topic, partition))
             if known is not None and known[0] == found:
                 return known[1]
-            if known is not None:
-                known[1].close()
-            config = found.config(self._config)
             log = PartitionLog(
                 self._vfs,
                 self._layout,
                 topic,
                 partition,
                 found.uuid,
-                config,
+                found.config(self._config),
                 self.committer,
+                owes_flush=known is not None,
             )
             self._logs[topic, partition] = (found, log)
-            return log
+        if known is not None:
+            # Not under our lock: its holder may be a commit, which asks us for the next partition.
+            known[1].close()
+        return log
 
     def _owner(self) -> Identity:
         self.require_writable()
@@ -249,11 +263,8 @@ class NativeEngine:
         return recover_topic(self._vfs, topic, found.uuid, logs, starts, timeout_ms)
 
     def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        found = self._catalog.get(topic)
-        timeout_ms = self._config.lock_timeout_ms
-        if not watermarks.publish(
-            self._vfs, topic, found.uuid.bytes, ends, timeout_ms, anew=durably
-        ):
+        uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms
+        if not watermarks.publish(self._vfs, topic, uid, ends, timeout_ms, anew=durably):
             raise watermark_lost(topic)
         if durably:
             watermarks.make_durable(self._vfs, topic)
@@ -271,9 +282,8 @@ class NativeEngine:
 
     def _checkpoint_if_due(self, log: PartitionLog | None = None) -> None:
         waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
-        if (
-            log is not None and log.take_rolled()
-        ) or waited_ms >= self._config.checkpoint_interval_ms:
+        rolled = log is not None and log.take_rolled()
+        if rolled or waited_ms >= self._config.checkpoint_interval_ms:
             self._write_checkpoint(self._open_logs())
 
     def _write_checkpoint(self, logs: list[PartitionLog]) -> None:

@@ -99,14 +99,16 @@ class PartitionWriter:
         if not self._unsynced:
             return
         try:
-            self.log.flush()
+            # Through the store: a commit whose writer died may have to be finished first.
+            self._store.flush_partition(self._topic, self._partition)
         except BaseException as error:
             self._fail([waiting.batch for waiting in self._unsynced], error, decided)
             self._unsynced.clear()
             if not isinstance(error, Exception):
                 raise
             return
-        self._take_synced(decided)
+        decided += [waiting.batch for waiting in self._unsynced]
+        self._unsynced.clear()
 
     def roll(self) -> None:
         """Close the active segment."""

@@ -27,9 +27,10 @@ from .errors import BrokenFrameError, DamagedLogError
 from .index import parse_sealed
 from .layouts.base import Layout
 from .listing import Listing, list_segments, log_path
-from .naming import BROKEN, IDX, TIMEIDX, segment_file
+from .naming import BROKEN, IDX, segment_file
 from .records import Extent, RecoveryReport
 from .retention import drop_merged, finish_deletions
+from .rewinding import cut_segment
 from .segment import rebuild_indexes
 from .source import WindowSource
 from .vfs import Vfs
@@ -141,7 +142,9 @@ class Recovery:
             cut, saved = source.size - size, None
             if cut:
                 saved = self._save_tail(fd, base, size, cut)
-                self._cut(base, size)
+                if not self._is_writable(base):
+                    self._copy_to_new_file(base)
+                cut_segment(self.vfs, self.directory, base, size)
             elif end < self.durable_end and self.config.fsync != "none":
                 raise self._damage(
                     f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
@@ -149,21 +152,6 @@ class Recovery:
                     path,
                 )
             return size, end, cut, saved
-        finally:
-            self.vfs.close(fd)
-
-    def _cut(self, base: int, size: int) -> None:
-        if not self._is_writable(base):
-            self._copy_to_new_file(base)
-        # Its index first: an entry for bytes that are gone would point into those that follow.
-        for suffix in (IDX, TIMEIDX):
-            with suppress(FileNotFoundError):
-                self.vfs.unlink(f"{self.directory}/{segment_file(base, suffix)}")
-        fd = self.vfs.open(log_path(self.directory, base), "write")
-        try:
-            self.vfs.truncate(fd, size)
-            # Before the next append: else old bytes could surface behind new ones.
-            self.vfs.fsync(fd)
         finally:
             self.vfs.close(fd)
 

@@ -1,4 +1,4 @@
-"""An append that failed, taken back: the log's files as they were before it."""
+"""Cutting the end of a log: a torn tail, or an append that failed and is taken back."""
 
 from __future__ import annotations
 
@@ -27,12 +27,27 @@ def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
     for base in reversed(list_segments(vfs, directory).bases):
         path = log_path(directory, base)
         if base == mark.base:
-            _drop_indexes(vfs, directory, base)
-            _cut(vfs, path, mark.size)
+            _make_writable(vfs, path)
+            cut_segment(vfs, directory, base, mark.size)
         elif base >= mark.end:
             _drop_indexes(vfs, directory, base)
             vfs.unlink(path)
             vfs.fsync_dir(directory)
+
+
+def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
+    """Shorten a segment that may be written, durably: else old bytes surface behind new ones.
+
+    In place, as a full disk has no room for a copy: readers may have mapped it if it was closed,
+    and touch nothing behind the visible end.
+    """
+    _drop_indexes(vfs, directory, base)
+    fd = vfs.open(log_path(directory, base), "write")
+    try:
+        vfs.truncate(fd, size)
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
 
 
 def _drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
@@ -42,15 +57,9 @@ def _drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
             vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
 
 
-def _cut(vfs: Vfs, path: str, size: int) -> None:
+def _make_writable(vfs: Vfs, path: str) -> None:
     fd = vfs.open(path, "read")
     try:
         vfs.make_writable(fd)
-    finally:
-        vfs.close(fd)
-    fd = vfs.open(path, "write")
-    try:
-        vfs.truncate(fd, size)
-        vfs.fsync(fd)
     finally:
         vfs.close(fd)

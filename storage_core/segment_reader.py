@@ -12,9 +12,10 @@ from .batches import to_batch
 from .cache import LruCache
 from .config import StoreConfig
 from .durable import read_file
-from .errors import BrokenFrameError
+from .errors import BrokenFrameError, SegmentStateError
 from .index import (
     FOOTER_BYTES,
+    IndexBuilder,
     Int64s,
     SparseIndex,
     TimeIndex,
@@ -26,11 +27,11 @@ from .layouts.base import DecodedFrame, Layout
 from .listing import Listing, ListingCache, log_path
 from .naming import IDX, TIMEIDX, segment_file
 from .records import Extent, OffsetPosition
-from .segment import build_indexes
 from .source import MappedSource, Source, WindowSource
 from .vfs import FileStat, Vfs
 
 _MAX_INDEX_BYTES = 1 << 30
+_HEADERS_WINDOW = 64 << 10
 Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: a file that took the name is another key. Not by its number alone,
 # which the system may give to another file once this one is gone.
@@ -65,15 +66,20 @@ class NativeSegments:
 
     def open(self, base: int, listing: Listing) -> SegmentReader:
         """Open one of them; the last may still grow."""
+        closed = not listing.is_last(base)
+        try:
+            return self._open(base, closed=closed)
+        except SegmentStateError:
+            # The append that had closed it may have failed since, and left it as empty as before.
+            if not closed or not self.listing().is_last(base):
+                raise
+        return self._open(base, closed=False)
+
+    def _open(self, base: int, *, closed: bool) -> SegmentReader:
         return SegmentReader(
-            self._vfs,
-            self._layout,
-            self._directory,
-            base,
-            self._config,
-            self._caches,
-            closed=not listing.is_last(base),
-        )
+            self._vfs, self._layout, self._directory, base, self._config, self._caches,
+            closed=closed,
+        )  # fmt: skip
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:
         """Upper bound of a closed segment's timestamps, without opening its log if possible."""
@@ -98,7 +104,9 @@ class NativeSegments:
 class SegmentReader:
     """A segment's bytes and indexes. Closed segments are mapped, the open one is read.
 
-    Not safe for several threads; each read opens its own.
+    A map is touched below the visible end only, unless the caller of ``verify`` knows that all of
+    it is: an append that fails shortens the segments it had closed, and a page of a map that was
+    cut off kills who touches it. Not safe for several threads; each read opens its own.
     """
 
     def __init__(
@@ -184,12 +192,14 @@ class SegmentReader:
 
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
-        at = OffsetPosition(self.base, 0)
-        if self._key is not None:
-            at = self.locate(self.time_index().floor(timestamp, self.base))
-        # Behind the end there may be half a frame: a writer's, or a torn tail.
-        extents = self._walk(at) if at.offset < end else iter(())
-        for extent in extents:
+        first = self.base
+        if self._key is not None and first < end:
+            first = self.time_index().floor(timestamp, self.base)
+        # Behind the end there may be half a frame, a writer's or a torn tail, or nothing any more.
+        if first >= end:
+            return None
+        at = OffsetPosition(self.base, 0) if self._key is None else self.locate(first)
+        for extent in self._walk(at):
             if extent.max_timestamp >= timestamp:
                 found = self._first_in_frame(extent, timestamp)
                 return found if found < end else None
@@ -199,18 +209,13 @@ class SegmentReader:
 
     def largest_timestamp_in_log(self) -> int:
         """The same from the log's own headers: what deletion must go by, as an index may lie."""
-        builder = build_indexes(self._layout, self._source, self.base, self._interval)
-        return builder.time_index().largest
-
-    def end_offset(self) -> int:
-        """Where a closed segment ends, from its last frame."""
-        return self._layout.last_end(self._source, base=self.base)
+        return self._build_indexes().time_index().largest
 
     def holds(self, offset: int) -> bool:
-        return offset < self.end_offset()
+        return any(offset < extent.end_offset for extent in self._walk(self.locate(offset)))
 
     def verify(self) -> Iterator[Extent]:
-        """Walk the whole segment, checking every byte."""
+        """Walk the whole segment, checking every byte. One that may be cut must not be mapped."""
         at = OffsetPosition(self.base, 0)
         return self._layout.walk(
             self._source, base=self.base, position=at.position, offset=at.offset, verify=True
@@ -237,13 +242,33 @@ class SegmentReader:
         parsed = parse_sealed("offset", self._index_file(IDX), self.size)
         if parsed is not None:
             return SparseIndex(*parsed)
-        return build_indexes(self._layout, self._source, self.base, self._interval).offset_index()
+        return self._build_indexes().offset_index()
 
     def _load_times(self) -> TimeIndex:
         parsed = parse_sealed("time", self._index_file(TIMEIDX), self.size)
         if parsed is not None:
             return TimeIndex(*parsed)
-        return build_indexes(self._layout, self._source, self.base, self._interval).time_index()
+        return self._build_indexes().time_index()
+
+    def _build_indexes(self) -> IndexBuilder:
+        """Both indexes from the headers; read, not mapped, as all of the file is walked.
+
+        If it was cut since it was opened, what stands before the cut will do: the visible part.
+        """
+        builder = IndexBuilder(self._interval)
+        fd = self._vfs.open(self.path, "read")
+        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size, _HEADERS_WINDOW)
+        try:
+            for extent in self._layout.walk(
+                source, base=self.base, position=0, offset=self.base, verify=False
+            ):
+                builder.add(extent)
+        except BrokenFrameError:
+            if self._key is None or self._vfs.stat(self.path) == self._key[1]:
+                raise
+        finally:
+            source.close()
+        return builder
 
     def _index_file(self, suffix: str) -> bytes:
         path = f"{self._directory}/{segment_file(self.base, suffix)}"

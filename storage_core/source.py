@@ -24,19 +24,26 @@ class Source(Protocol):
 
 
 class MappedSource:
-    """A sealed segment: read-only memory map, no copy, safe for many threads."""
+    """A sealed segment: read-only memory map, no copy, safe for many threads.
+
+    Behind the visible end a page may be cut off while we look, and touching it would kill the
+    process: a sealed segment is cut when the append that sealed it fails.
+    """
 
     ahead = 32 << 20
 
     def __init__(self, vfs: Vfs, path: str) -> None:
         fd = vfs.open(path, "read")
         try:
-            self.size = vfs.fstat(fd).size
-            if self.size == 0:
-                raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
-            self._view = vfs.map(fd)
+            self._view = vfs.map(fd) if vfs.fstat(fd).size else memoryview(b"")
+        except ValueError:
+            # Cut to nothing since we asked for its size: the system maps no empty file.
+            self._view = memoryview(b"")
         finally:
             vfs.close(fd)
+        self.size = len(self._view)
+        if self.size == 0:
+            raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
 
     def read(self, position: int, size: int) -> memoryview:
         return self._view[position : position + size]

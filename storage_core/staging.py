@@ -10,7 +10,7 @@ task that dies leaves files that are swept by age.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ from .frame_encode import EncodedFrame, draft_frame, finish_frame
 from .frame_queue import FrameQueue
 from .naming import check_name
 from .spread import spread_waits
-from .vfs import Vfs
+from .vfs import Buffer, Vfs
 
 OWN_FILE_BYTES = 16 * MIB
 SUFFIX = ".frames"
@@ -73,9 +73,11 @@ class _File:
         self._synced_from = 0
         self._closed = False
 
-    def write(self, frame: EncodedFrame) -> tuple[int, int]:
+    def write(self, buffers: Sequence[Buffer]) -> tuple[int, int]:
+        if self._closed:  # its descriptor may be another file's by now
+            raise WriteFailedError(f"{self.path} takes no more frames: it is closed.")
         position = self.size
-        self.size = write_all(self._vfs, self.fd, frame.buffers, position)
+        self.size = write_all(self._vfs, self.fd, buffers, position)
         if self.size - self._synced_from >= MIB:
             self._vfs.begin_writeback(self.fd, self._synced_from, self.size - self._synced_from)
             self._synced_from = self.size
@@ -134,7 +136,7 @@ class Stage:
         self._files: list[_File] = []
         self._finished: list[StagedPart] = []
         self._buffered = 0
-        self._discarded = False
+        self._ended = ""
 
     def write(self, topic: str, partition: int, columns: Columns) -> None:
         """Stage records; their order within the topic-partition is kept.
@@ -164,7 +166,10 @@ class Stage:
             self._flush_all()
 
     def finish(self) -> list[StagedPart]:
-        """Sync everything and return the parts, in an order that keeps each partition's."""
+        """Sync everything and return the parts, in an order that keeps each partition's.
+
+        Nothing can be staged here afterwards.
+        """
         with self._typed_errors():
             return self._finish()
 
@@ -172,7 +177,7 @@ class Stage:
         """Give the task up: close and delete its files. What cannot be deleted is swept by age."""
         files, self._files, self._shared = self._files, [], None
         self._parts.clear()
-        self._discarded = True
+        self._ended = "was given up"
         for file in files:
             with suppress(OSError):
                 file.close()
@@ -181,8 +186,8 @@ class Stage:
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
-        if self._discarded:
-            raise WriteFailedError(f"the staging in {self._directory} was given up. Start anew.")
+        if self._ended:
+            raise WriteFailedError(f"the staging in {self._directory} {self._ended}. Start anew.")
         try:
             yield
         except OSError as error:
@@ -196,7 +201,9 @@ class Stage:
         if self._files:
             spread_waits(_File.finish, self._files, _SYNC_THREADS)
             self._vfs.fsync_dir(self._directory)
-        self._files = []
+        self._files, self._shared = [], None
+        self._parts.clear()
+        self._ended = "is finished"
         return self._finished
 
     def _flush_all(self) -> None:
@@ -232,7 +239,7 @@ class Stage:
             self._shared = self._create()
         target = part.own or self._shared
         assert target is not None
-        part.runs.append(target.write(frame))
+        part.runs.append(target.write(frame.buffers))
         part.records += frame.header.records
         part.checksum = frame_checksum(frame.buffers, part.checksum)
 
@@ -249,9 +256,7 @@ class Stage:
         for position, size in part.runs:
             assert self._shared is not None
             data = self._vfs.pread(self._shared.fd, size, position)
-            start = part.own.size
-            part.own.size = write_all(self._vfs, part.own.fd, [data], start)
-            runs.append((start, size))
+            runs.append(part.own.write([data]))
         part.runs = runs
 
     def _close_part(self, topic: str, partition: int, part: _Part) -> None:

@@ -214,6 +214,11 @@ class Store(LifecycleStore):
         """Sync and publish what ``fsync=interval`` still holds back."""
         self._engine.flush()
 
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """The same for one partition."""
+        self._require_writable()
+        self._engine.flush_partition(topic, partition)
+
     def roll(self, topic: str, partition: int) -> bool:
         """Close the active segment of a partition; False if it was empty."""
         self._require_writable()

@@ -14,7 +14,7 @@ from .errors import InvalidRecordError
 from .frame import MAX_SPAN
 from .frame_encode import EncodedFrame
 from .layouts.base import Chunk, Layout, Place
-from .listing import log_path
+from .listing import list_segments, log_path
 from .records import TIMESTAMP_APPENDED
 from .recovery import Recovered
 from .rewinding import TailMark, cut_back
@@ -43,7 +43,8 @@ class Tail:
         self.rolled = False
         self.committing = False
         """A commit is durable whatever the policy: while one is applied, rolls sync."""
-        self._name_lost = False
+        self._unsynced = False
+        """A name or a closed file could not be synced."""
 
     def adopt(self, recovered: Recovered, state: PartitionState) -> None:
         """Go on from what recovery found."""
@@ -171,7 +172,7 @@ class Tail:
         try:
             self._vfs.fsync_dir(self._directory)
         except OSError:
-            self._name_lost = True
+            self._unsynced = True
             raise
         self.end += records
         self.durable_end = self.end
@@ -188,17 +189,39 @@ class Tail:
         """Make everything written durable, unless the topic asked for no syncs."""
         if self._active is not None:
             self._active.write_index()
-        if self._config.fsync != "none" and self.durable_end < self.end:
-            if self._active is not None:
-                self._active.sync()
-            self.durable_end = self.end
+        if self._config.fsync != "none":
+            self._sync_all()
 
     def settle(self) -> None:
         """Make what stands before a commit durable, whatever the topic asked for."""
-        if self._config.fsync != "none":
-            self.sync()
-        elif self._active is not None:
+        if self._active is not None:
+            self._active.write_index()
+        self._sync_all()
+
+    def _sync_all(self) -> None:
+        """Also the closed segments that ``fsync=none``, now or before, left to the kernel."""
+        if self.durable_end >= self.end:
+            return
+        open_base = self.end if self._active is None else self._active.base
+        if self.durable_end < open_base:
+            try:
+                self._sync_closed(open_base)
+            except OSError:
+                self._unsynced = True
+                raise
+        if self._active is not None:
             self._active.sync()
+        self.durable_end = self.end
+
+    def _sync_closed(self, before: int) -> None:
+        bases = list_segments(self._vfs, self._directory).bases
+        for base, following in zip(bases, (*bases[1:], before), strict=False):
+            if base < before and following > self.durable_end:
+                fd = self._vfs.open(log_path(self._directory, base), "read")
+                try:
+                    self._vfs.fsync(fd)
+                finally:
+                    self._vfs.close(fd)
 
     def roll(self, *, begin: bool = False) -> bool:
         """Seal the active segment; False if it is empty or there is none.
@@ -214,11 +237,11 @@ class Tail:
         if self._active is None or self._active.size == 0:
             return False
         sync = self._config.fsync != "none" or self.committing
-        self._active.seal(sync=sync)
+        if sync:
+            self._sync_all()
+        self._active.seal(sync=False)
         self._active = None
         self.rolled = True
-        if sync:
-            self.durable_end = self.end
         return True
 
     def mark(self) -> TailMark:
@@ -234,11 +257,11 @@ class Tail:
     @property
     def sync_failed(self) -> bool:
         """Whether a sync of the open files failed; nothing of them may be trusted then."""
-        return self._name_lost or (self._active is not None and self._active.sync_failed)
+        return self._unsynced or (self._active is not None and self._active.sync_failed)
 
     def forget(self) -> bool:
         """Close the files; return whether a sync had failed on them."""
-        failed, self._name_lost = self._name_lost, False
+        failed, self._unsynced = self._unsynced, False
         if self._active is None:
             return failed
         active, self._active = self._active, None

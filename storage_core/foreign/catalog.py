@@ -56,10 +56,10 @@ class ForeignCatalog:
         return [name for name in found if self._internal or not name.startswith("__")]
 
     def get(self, topic: str) -> TopicFile:
-        """What can be said of a topic. Its uuid changes when its directory is made anew.
+        """What can be said of a topic. Its uuid changes when we make it anew, never by a copy.
 
-        File systems give numbers of deleted directories to new ones, so a topic that we make also
-        gets a number of ours.
+        Nothing of the file system is in it: a restored copy has other inodes, a remounted disk
+        another device, and both would take every stream and commit for one of another topic.
 
         Raises:
             TopicNotFoundError: there is no such topic.
@@ -79,7 +79,7 @@ class ForeignCatalog:
             )
         made = (read_file(self._vfs, _made(topic), 64) or b"").hex()
         made_topic = TopicFile(
-            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{stat.identity}:{made}"),
+            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{made}"),
             store_uuid=_NAMESPACE,
             partitions=partitions,
             created_at="",

@@ -175,6 +175,9 @@ class ForeignEngine:
     def flush(self) -> None:
         """Nothing waits: every append syncs."""
 
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """Nor here."""
+
     def close(self) -> None:
         """Nothing is held open but maps, which go with the last reader."""
 

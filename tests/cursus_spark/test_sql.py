@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ def tables(log: Log) -> Iterator[Log]:
     """A topic of two records, and no table of ours left behind."""
     log.create(2).append(TOPIC, 0, [b"a", b"b"])
     yield log
-    for name in ("orders_table", "copy_table"):
+    for name in ("orders_table", "copy_table", "saved_table", "streamed_table"):
         log.spark.sql(f"DROP TABLE IF EXISTS {name}")
     log.spark.sql("DROP VIEW IF EXISTS orders_view")
 
@@ -79,3 +81,47 @@ def test_a_select_never_leads_an_insert_to_its_own_topic(tables: Log) -> None:
     tables.write(source, "copy")
     assert tables.texts("copy") == ["a", "b"]
     assert tables.texts() == ["a", "b"]
+
+
+def test_tables_whose_columns_are_not_ours_are_read_with_options(
+    tables: Log, tmp_path: Path
+) -> None:
+    sql, place = tables.spark.sql, f"path '{tables.path}'"
+    sql(f"CREATE TABLE orders_table (value STRING) USING cursus OPTIONS ({place}, topic '{TOPIC}')")
+    rows = tables.read(schema="value string")
+    rows.write.format("cursus").options(path=str(tables.path), topic="saved").mode(
+        "append"
+    ).saveAsTable("saved_table")
+    stream = tables.spark.readStream.format("cursus").schema("value string")
+    (
+        stream.options(subscribe=TOPIC, startingOffsets="earliest").load(str(tables.path))
+        .writeStream.format("cursus").options(path=str(tables.path), topic="streamed")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).toTable("streamed_table").awaitTermination()
+    )  # fmt: skip
+    made = {"orders_table": TOPIC, "saved_table": "saved", "streamed_table": "streamed"}
+    for table, topic in made.items():
+        options = {"path": str(tables.path), "subscribe": topic}
+        given = ", ".join(f"{name} = '{text}'" for name, text in options.items())
+        assert texts(tables, f"SELECT value FROM {table} WITH ({given})") == ["a", "b"]
+        assert tables.spark.read.options(**options).table(table).count() == 2
+        found = one_line_error(partial(texts, tables, f"SELECT value FROM {table}"))
+        assert found.startswith("[CURSUS_OPTION_MISSING] Option 'path' must be specified")
+        hint = "SELECT ... FROM t WITH (path = '...', subscribe = '...')."
+        assert found.endswith(f"For a catalog table: {hint}")
+    create = f"CREATE TABLE copy_table USING cursus OPTIONS ({place}, topic 'copy')"
+    found = one_line_error(lambda: sql(f"{create} AS SELECT 'x' AS value"))
+    assert found.startswith("[CURSUS_OPTION_MISSING]")
+    assert not tables.spark.catalog.tableExists("copy_table")
+    assert tables.store().topics() == [TOPIC, "saved", "streamed"]
+
+
+def test_a_table_with_a_location_and_a_view_with_columns_are_read_as_they_are(tables: Log) -> None:
+    sql, path = tables.spark.sql, tables.path
+    sql(f"CREATE TABLE orders_table USING cursus OPTIONS (subscribe '{TOPIC}') LOCATION '{path}'")
+    assert texts(tables, "SELECT CAST(value AS STRING) FROM orders_table") == ["a", "b"]
+    sql(
+        "CREATE TEMP VIEW orders_view (value STRING) USING cursus "
+        f"OPTIONS (path '{path}', subscribe '{TOPIC}')"
+    )
+    assert texts(tables, "SELECT value FROM orders_view") == ["a", "b"]

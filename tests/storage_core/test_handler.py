@@ -325,6 +325,21 @@ def test_the_current_segment_goes_over_a_socket(tmp_path: Path) -> None:
             assert theirs.recv(1 << 20) == (Path(handler.base_name) / f"{0:020}.log").read_bytes()
 
 
+def test_nothing_goes_over_a_socket_that_a_power_cut_could_take_back(tmp_path: Path) -> None:
+    settings = {"fsync": "interval", "fsync_interval_ms": NEVER_MS}
+    with handler_on(faulty(tmp_path), settings) as handler:
+        handler.write_direct(b"shown")
+        held_back = handler.append(b"held back")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            sent = handler.send_current_segment(ours)
+            log = (Path(handler.base_name) / f"{0:020}.log").read_bytes()
+            assert theirs.recv(1 << 20) == log
+        assert sent == len(log)
+        assert held_back.done()
+        assert stored(tmp_path) == [b"shown", b"held back"]
+
+
 def test_appends_and_reads_do_not_wait_for_the_disk(tmp_path: Path) -> None:
     vfs, gate = faulty(tmp_path), Gate("fsync", ".log")
     handler = handler_on(vfs, linger_ms=NEVER_MS, disk_flush_batch_size=2)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.errors import ConfigError, StorageError, TopicExistsError, TopicNotFoundError
+from storage_core.errors import (
+    CommitUnknownError,
+    ConfigError,
+    StorageError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from tests.brokers import BROKER, TOPIC, read
+from tests.faults import faulty
+from tests.stores import columns_of
 
 
 def make(root: Path, layout: str, partitions: int = 1, **settings: Any) -> Store:
@@ -75,3 +85,31 @@ def test_topics_are_created_deleted_and_created_again(tmp_path: Path) -> None:
         assert store.committed_offsets("g") == {}
         store.append(TOPIC, 0, [b"new", b"one", b"more"])
         assert read(reader).values == read(store).values == [b"new", b"one", b"more"]
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+def test_a_restored_copy_is_the_same_topics_with_the_same_commits(
+    tmp_path: Path, layout: str
+) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    store = make(original, layout, partitions=2)
+    vfs = faulty(original)
+    dying = Store(vfs, StoreConfig(), layout)
+    for job, version in (("first", 1), ("second", 2)):
+        stage = dying.stage(job)
+        for partition in (0, 1):
+            stage.write(TOPIC, partition, columns_of([job.encode()]))
+        if version == 1:
+            dying.commit(job, stage.finish(), app="app", version=version)
+    vfs.fail("pwritev", errno.EIO, path="partition-1" if layout == "rustlog" else "partition_1")
+    with pytest.raises(CommitUnknownError):
+        dying.commit("second", stage.finish(), app="app", version=2)
+    shutil.copytree(original, copy)
+    with Store.open(copy) as restored:
+        assert restored.topic(TOPIC).uuid == store.topic(TOPIC).uuid
+        restored.repair()
+        for partition in (0, 1):
+            assert read(restored, partition).values == [b"first", b"second"]
+        again = restored.stage("again")
+        again.write(TOPIC, 0, columns_of([b"first"]))
+        assert restored.commit("again", again.finish(), app="app", version=1).skipped
