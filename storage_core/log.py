@@ -7,6 +7,7 @@ leaves the word dirty or from another boot, and the next holder recovers before 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,7 +67,7 @@ class PartitionLog:
         self._commits = commits
         self._tail = Tail(vfs, layout, layout.log_directory(topic, partition), config)
         self._state = states.NEVER_USED
-        self._last_sync = 0.0
+        self._last_sync = -math.inf  # a machine that has just started counts from zero
         self._poison: OSError | None = None
         self.topic = topic
         self.owes_flush = owes_flush

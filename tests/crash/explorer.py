@@ -107,6 +107,8 @@ class Explorer:
     samples: int = 6
     likely: float = 1.0
     """How likely a call is looked at."""
+    kill_every: int = 4
+    """A process is killed before every so many calls."""
     report: Report = field(default_factory=Report)
     distinct: set[int] = field(default_factory=set)
 
@@ -133,7 +135,7 @@ class Explorer:
             self._guarded(where, lambda: self._observe(vfs, history, shown))
             if kind == "end" or self.rng.random() < self.likely:
                 self._cut(vfs, history, where, self.samples)
-                if at % 4 == 0 or kind == "end":
+                if at % self.kill_every == 0 or kind == "end":
                     self._killed(vfs, history.copy(), f"{where}, killed")
             vfs.hook = explore
 

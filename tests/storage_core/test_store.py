@@ -371,6 +371,16 @@ def test_interval_policy_shows_records_only_after_the_sync(tmp_path: Path) -> No
     assert values(other) == [b"a", b"b", b"c"]
 
 
+def test_interval_policy_shows_the_first_records_on_a_machine_that_has_just_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path, fsync="interval", fsync_interval_ms=3_600_000).close()
+    vfs = faulty(tmp_path)
+    monkeypatch.setattr(vfs, "monotonic", lambda: 1.0)
+    on(vfs).append(TOPIC, 0, [b"a"])
+    assert values(reopen(tmp_path)) == [b"a"]
+
+
 def test_interval_policy_syncs_by_itself(tmp_path: Path) -> None:
     make_store(tmp_path, fsync="interval", fsync_interval_ms=20).close()
     before = threading.active_count()
