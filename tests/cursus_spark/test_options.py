@@ -79,8 +79,9 @@ def test_path_is_required() -> None:
     need = "[CURSUS_OPTION_MISSING] Option 'path' must be specified: the directory of the log. Use "
     hint = (" (Options given in CREATE TABLE do not reach INSERT; use INSERT INTO t WITH "
             "(path = '...', topic = '...').)")  # fmt: skip
+    select = " For a catalog table: SELECT ... FROM t WITH (path = '...', subscribe = '...')."
     for parse, verb, tail in [
-        (o.parse_read_options, "load", ""), (o.parse_stream_read_options, "load", ""),
+        (o.parse_read_options, "load", select), (o.parse_stream_read_options, "load", select),
         (o.parse_write_options, "save", hint), (o.parse_stream_write_options, "start", hint),
     ]:  # fmt: skip
         assert message(parse, {"topic": "a"}) == (
