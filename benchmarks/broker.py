@@ -81,23 +81,27 @@ def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
 
 
 @contextmanager
-def running(directory: Path, jars: Sequence[Path]) -> Iterator[str]:
-    """Start a broker with its data in ``directory``; yields its address, and ends it afterwards."""
+def running(directory: Path, jars: Sequence[Path]) -> Iterator[tuple[str, int]]:
+    """A broker with its data in ``directory``: its address and process id; ended afterwards."""
     port, controller = _free_port(), _free_port()
     settings = directory / "server.properties"
     text = _SETTINGS.format(port=port, controller=controller, directory=directory)
     settings.write_text(text)
     scala = sorted([*_SPARK_JARS.glob("scala-library-*"), *_SPARK_JARS.glob("slf4j-api-*")])
     path = os.pathsep.join(map(str, [*jars, *scala]))
-    java = [str(Path(os.environ["JAVA_HOME"]) / "bin" / "java"), "-Xmx1g", "-cp", path]
+    home = os.environ.get("JAVA_HOME")
+    java = [f"{home}/bin/java" if home else "java", "-Xmx1g", "-cp", path]
     name = "Y3Vyc3VzLWJlbmNobWFyaw"  # any 16 bytes in base64
     format_data = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
-    subprocess.run(format_data, check=True, capture_output=True, timeout=_START_S)
+    try:
+        subprocess.run(format_data, check=True, capture_output=True, timeout=_START_S)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise UnavailableError(f"the broker's directory cannot be prepared: {error}") from error
     with (directory / "broker.log").open("wb") as log:
         broker = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
     try:
         _wait_for(port, broker)
-        yield f"127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}", broker.pid
     finally:
         broker.terminate()
         try:

@@ -16,6 +16,7 @@ import crc32c
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
+from storage_core.config import FsyncPolicy
 
 from . import data
 from .data import MIB, RECORD_BYTES, Sizes
@@ -34,13 +35,15 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     shutil.rmtree(directory / "single")
     yield from unsynced_append(sizes, directory)
     yield from synced_append(sizes, directory)
+    yield from small_appends(sizes, directory)
     yield from lookups(sizes, directory)
 
 
 def sealed_read(sizes: Sizes, path: Path) -> Iterator[Row]:
     """All records to Arrow, against a checksum over the same bytes and against a Python loop."""
     records = data.build(path, StoreConfig(), "t", sizes.read_bytes)
-    maps = [_mapped(file) for file in data.log_files(path, "t")[:-1]]
+    files = data.log_files(path, "t")[:-1]
+    maps = [_mapped(file) for file in files]
     log_bytes = sum(len(view) for view in maps)
     sample = min(records, sizes.loop_records)
     rows = _length_prefixed(data.values(sample))
@@ -49,6 +52,7 @@ def sealed_read(sizes: Sizes, path: Path) -> Iterator[Row]:
             {
                 "read": lambda: clock(lambda: _consume(store, "t", records)),
                 "crc": lambda: clock(lambda: [crc32c.crc32c(view) for view in maps]),
+                "bytes": lambda: clock(lambda: _read_plainly(files)),
                 "loop": lambda: clock(lambda: _walk(rows)),
             },
             sizes.rounds,
@@ -56,6 +60,7 @@ def sealed_read(sizes: Sizes, path: Path) -> Iterator[Row]:
     read, crc = found["read"], found["crc"]
     whole = Samples(tuple(s * records / sample for s in found["loop"].seconds))
     yield speed_row("sealed read", read, crc, log_bytes, Bar("at least", 0.6), "CRC32C alone")
+    yield speed_row("sealed read", read, found["bytes"], log_bytes, None, "plain read")
     yield speed_row(
         "sealed read", read, whole, records * RECORD_BYTES, Bar("at least", 40), "Python loop"
     )
@@ -91,7 +96,7 @@ def one_segment(sizes: Sizes, path: Path) -> Iterator[Row]:
     for topic, bar in (("closed", Bar("at most", 64)), ("open", None)):
         used = _memory_growth(path, topic) / 1e6
         what = f"private memory, reading one {topic} segment"
-        yield Row(what, f"{used:.1f} MB", f"of {log_bytes / 1e6:.0f} MB", used, bar, 0.0)
+        yield Row(what, f"{used:.1f} MB", f"of {log_bytes / 1e6:.0f} MB", used, bar, None)
     with Store.open(path, config=config) as store:
         found = interleaved(
             {
@@ -145,6 +150,28 @@ def synced_append(sizes: Sizes, directory: Path) -> Iterator[Row]:
     )
     yield speed_row(large, found["large"], grouped, size, Bar("at least", 0.95), name)
     yield speed_row(large, found["large"], once, size, None, "write+one fsync")
+
+
+def small_appends(sizes: Sizes, directory: Path) -> Iterator[Row]:
+    """Appends of ten records, synced one by one, and synced within 100 ms."""
+    count = sizes.lookups
+    values = data.values(10)
+
+    def append(fsync: FsyncPolicy) -> float:
+        path = directory / fsync
+        config = StoreConfig(fsync=fsync, fsync_interval_ms=100)
+        with Store.open(path, create=True, config=config) as store:
+            store.create_topic("t")
+            seconds = clock(lambda: [store.append("t", 0, values) for _ in range(count)])
+        shutil.rmtree(path)
+        return seconds
+
+    found = interleaved(
+        {"interval": lambda: append("interval"), "batch": lambda: append("batch")}, sizes.rounds
+    )
+    size = count * len(values) * RECORD_BYTES
+    what = "appends of 10 records, fsync=interval"
+    yield speed_row(what, found["interval"], found["batch"], size, None, "fsync=batch")
 
 
 class Appender:
@@ -267,6 +294,15 @@ def _open_and_read(path: Path) -> None:
 def _mapped(path: Path) -> memoryview:
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+
+
+def _read_plainly(files: list[Path]) -> None:
+    """The bytes of all files into one buffer that is used again and again."""
+    buffer = bytearray(_GROUP_BYTES)
+    for file in files:
+        with file.open("rb", buffering=0) as log:
+            while log.readinto(buffer):
+                pass
 
 
 def _length_prefixed(column: pa.Array) -> bytes:

@@ -18,7 +18,7 @@ from storage_core import Store, StoreConfig
 
 from . import data, linked
 from .data import RECORD_BYTES, Sizes
-from .measure import Bar, Row, Samples, clock, interleaved
+from .measure import Bar, Row, Samples, clock, interleaved, spread_of
 
 _LINEAR, _CONSTANT = Bar("at most", 1.1), Bar("at most", 0.2)
 _BYTES = {
@@ -95,7 +95,7 @@ def _fitted(
         f"{least.best * 1e3:.3g} ms smallest",
         exponent(ordered),
         bar,
-        max(samples.spread for _, samples in ordered),
+        spread_of(*(samples for _, samples in ordered)),
     )
 
 
@@ -126,13 +126,14 @@ def _consume(store: Store, records: int) -> None:
 
 
 def _append(path: Path, size: int) -> float:
-    values = data.values(min(size, 8 * data.MIB) // RECORD_BYTES)
+    count, group = size // RECORD_BYTES, 8 * data.MIB // RECORD_BYTES
+    values = data.values(min(count, group))
     with Store.open(path, create=True) as store:
         store.create_topic("t")
 
         def run() -> None:
-            for _ in range(max(1, size // (8 * data.MIB))):
-                store.append("t", 0, values)
+            for first in range(0, count, group):
+                store.append("t", 0, values.slice(0, count - first))
 
         seconds = clock(run)
     shutil.rmtree(path)

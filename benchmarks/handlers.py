@@ -21,7 +21,7 @@ from pathlib import Path
 from storage_core import DiskHandler, DiskManager, StoreConfig
 
 from .data import RECORD_BYTES, Sizes
-from .measure import Bar, Row, Samples, interleaved
+from .measure import Bar, Row, Samples, interleaved, spread_of
 
 _CONF = Path(__file__).resolve().parent.parent / "conf"
 _PROFILES = ("default", "high-throughput", "low-latency", "memory-constrained")
@@ -101,7 +101,7 @@ def _rate_row(what: str, ours: Samples, loop: Samples, records: int, bar: Bar | 
         f"{records / loop.best / 1e3:.3g} k/s bare loop",
         loop.best / ours.best,
         bar,
-        max(ours.spread, loop.spread),
+        spread_of(ours, loop),
     )
 
 

@@ -1,41 +1,50 @@
-"""Batch reads and writes against Spark's Kafka connector and a real broker, in one session.
+"""Batches and streams against Spark's Kafka connector and a real broker, in one session.
 
-Only run when asked for (``make bench-kafka``): it fetches the broker and the connector.
+Only run when asked for (``make bench-kafka``): it fetches the broker and the connector. Ours syncs
+before it says that a write is done; the broker leaves that to the kernel, as it does by default.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cursus_spark import register
 
 from . import broker, data
 from .data import RECORD_BYTES, Sizes
-from .measure import Bar, Row, Samples, clock, interleaved, speed_row
+from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row
+from .processor_time import jvm_of, used_by, work_between
 from .spark_batch import drain, rows_to_write
 
 ON_REQUEST = True
 _PARTITIONS = 4
+_SMALL, _SMALL_BATCHES = 100, 20
+_PATIENCE_S = 600
 _RECORDS = {data.FULL: 2_000_000, data.QUICK: 500_000, data.TINY: 10_000}
 _CACHE = Path(__file__).resolve().parent.parent / "build" / "kafka"
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Rows of the table, or one that says why there is none."""
+    """Rows of the table, or none and the reason."""
     try:
         connector = broker.connector_jars(_CACHE)
         jars = broker.fetch(_CACHE, broker.BROKER)
-        with broker.running(directory, jars) as address:
-            yield from _compare(sizes, directory, address, connector)
+        with broker.running(directory, jars) as (address, process):
+            yield from _compare(sizes, directory, address, process, connector)
     except broker.UnavailableError as error:
         print(f"  no comparison with Kafka: {error}")
 
 
-def _compare(sizes: Sizes, directory: Path, address: str, connector: list[Path]) -> Iterator[Row]:
+def _compare(
+    sizes: Sizes, directory: Path, address: str, process: int, connector: list[Path]
+) -> Iterator[Row]:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(map(str, connector)))
@@ -48,8 +57,9 @@ def _compare(sizes: Sizes, directory: Path, address: str, connector: list[Path])
     )
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    rounds = max(3, sizes.rounds) if sizes is not data.TINY else 1
     try:
-        both = _Both(spark, directory / "log", address, _RECORDS[sizes])
+        both = _Both(spark, directory, address, _RECORDS[sizes])
         found = interleaved(
             {
                 "ours": both.write_ours,
@@ -58,14 +68,28 @@ def _compare(sizes: Sizes, directory: Path, address: str, connector: list[Path])
                 "kafka, keyed": lambda: both.write_kafka(keyed=True),
                 "read ours": both.read_ours,
                 "read kafka": both.read_kafka,
-                "stream ours": both.stream_ours,
-                "stream kafka": both.stream_kafka,
+                "stream ours": lambda: clock(both.stream_ours),
+                "stream kafka": lambda: clock(both.stream_kafka),
+                "batch ours": lambda: _typical(both.stream_ours(small=True)),
+                "batch kafka": lambda: _typical(both.stream_kafka(small=True)),
             },
-            max(3, sizes.rounds) if sizes is not data.TINY else 1,
+            rounds,
+            warmups=2,
+        )
+        processes = (jvm_of(spark), process)
+        work = interleaved(
+            {
+                "ours": partial(_processor_time, both.write_ours, processes),
+                "kafka": partial(_processor_time, both.write_kafka, processes),
+            },
+            rounds,
+            warmups=0,
         )
     finally:
         spark.stop()
     yield from _rows(found, _RECORDS[sizes] * RECORD_BYTES)
+    what, name = "processor time of a write, no key", "Kafka, broker included"
+    yield time_row(what, work["ours"], work["kafka"], None, name=name)
 
 
 def _rows(found: dict[str, Samples], size: int) -> Iterator[Row]:
@@ -77,67 +101,92 @@ def _rows(found: dict[str, Samples], size: int) -> Iterator[Row]:
         ("stream into noop", "stream ours", "stream kafka", None),
     ):
         yield speed_row(what, found[ours], found[kafka], size, limit, "Kafka")
+    what = f"micro-batch, {_SMALL} rows into noop"
+    yield time_row(what, found["batch ours"], found["batch kafka"], None, name="Kafka")
+
+
+def _processor_time(work: Callable[[], object], processes: tuple[int, ...]) -> float:
+    """Processor seconds of some processes, and all below them, while a job runs."""
+    before = {process: used_by(process) for process in processes}
+    work()
+    return sum(sum(work_between(then, used_by(it), it)) for it, then in before.items())
+
+
+def _typical(query: StreamingQuery) -> float:
+    """The median batch, without the first, which starts what all others use."""
+    progress = [each for each in query.recentProgress if each.numInputRows]
+    return statistics.median(each.durationMs["triggerExecution"] / 1e3 for each in progress[1:])
 
 
 class _Both:
     """The same records through both connectors; what is read was written by the first writes."""
 
-    def __init__(self, spark: SparkSession, path: Path, address: str, records: int) -> None:
-        self._spark, self._path, self._address = spark, path, address
+    def __init__(self, spark: SparkSession, directory: Path, address: str, records: int) -> None:
+        self._spark, self._directory, self._address = spark, directory, address
         plain, keyed = rows_to_write(spark, records)
-        # Made once and kept, so that making them is in no measurement.
-        self._frames = {False: plain.persist(), True: keyed.persist()}
-        for frame in self._frames.values():
-            frame.count()
+        self._frames = {False: plain, True: keyed}
         self._round = 0
+        self._last = ""
+        few = plain.limit(_SMALL * _SMALL_BATCHES)
+        few.write.format("cursus").option("topic", "t").mode("append").save(self._log("small"))
+        self._make_topic("small", 1)
+        self._to_kafka(few, "small")
 
     def write_ours(self, *, keyed: bool = False) -> float:
-        path = self._path.with_name("log-keyed") if keyed else self._path
+        path = self._log("keyed" if keyed else "plain")
         shutil.rmtree(path, ignore_errors=True)
         options = {"topic": "t", "numPartitions": str(_PARTITIONS)}
         writer = self._frames[keyed].write.format("cursus").options(**options).mode("append")
-        return clock(lambda: writer.save(str(path)))
+        return clock(lambda: writer.save(path))
 
     def write_kafka(self, *, keyed: bool = False) -> float:
         self._round += 1
         topic = f"{'keyed' if keyed else 'plain'}-{self._round}"
-        self._make_topic(topic)
+        self._make_topic(topic, _PARTITIONS)
         if not keyed:
             self._last = topic
-        writer = self._frames[keyed].write.format("kafka").option("topic", topic)
-        return clock(lambda: writer.option("kafka.bootstrap.servers", self._address).save())
+        return clock(lambda: self._to_kafka(self._frames[keyed], topic))
 
     def read_ours(self) -> float:
         reader = self._spark.read.format("cursus").option("subscribe", "t")
-        return drain(reader.load(str(self._path)))
+        return drain(reader.load(self._log("plain")))
 
     def read_kafka(self) -> float:
-        return drain(self._spark.read.format("kafka").options(**self._source()).load())
+        return drain(self._spark.read.format("kafka").options(**self._source(self._last)).load())
 
-    def stream_ours(self) -> float:
-        options = {"subscribe": "t", "startingOffsets": "earliest"}
+    def stream_ours(self, *, small: bool = False) -> StreamingQuery:
+        options = {"subscribe": "t", **self._start(small=small)}
         reader = self._spark.readStream.format("cursus").options(**options)
-        return self._stream(reader.load(str(self._path)))
+        return self._run(reader.load(self._log("small" if small else "plain")))
 
-    def stream_kafka(self) -> float:
-        options = {**self._source(), "startingOffsets": "earliest"}
-        return self._stream(self._spark.readStream.format("kafka").options(**options).load())
+    def stream_kafka(self, *, small: bool = False) -> StreamingQuery:
+        options = {**self._source("small" if small else self._last), **self._start(small=small)}
+        return self._run(self._spark.readStream.format("kafka").options(**options).load())
 
-    def _stream(self, frame: DataFrame) -> float:
+    def _run(self, frame: DataFrame) -> StreamingQuery:
         self._round += 1
-        checkpoint = str(self._path.with_name(f"checkpoint-{self._round}"))
+        checkpoint = str(self._directory / f"checkpoint-{self._round}")
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(_PATIENCE_S):
+            raise AssertionError("the query did not end in time")
+        return query
 
-        def run() -> None:
-            if not writer.trigger(availableNow=True).start().awaitTermination(600):
-                raise AssertionError("the query did not end in time")
+    def _start(self, *, small: bool) -> dict[str, str]:
+        limit = {"maxOffsetsPerTrigger": str(_SMALL)} if small else {}
+        return {"startingOffsets": "earliest", **limit}
 
-        return clock(run)
+    def _log(self, name: str) -> str:
+        return str(self._directory / f"log-{name}")
 
-    def _source(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._address, "subscribe": self._last}
+    def _source(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._address, "subscribe": topic}
 
-    def _make_topic(self, topic: str) -> None:
+    def _to_kafka(self, frame: DataFrame, topic: str) -> None:
+        options = {"topic": topic, "kafka.bootstrap.servers": self._address}
+        frame.write.format("kafka").options(**options).save()
+
+    def _make_topic(self, topic: str, partitions: int) -> None:
         """With the partitions of ours; a topic that a write creates would have one."""
         java = self._spark._jvm.java.util  # type: ignore[union-attr]
         kafka = self._spark._jvm.org.apache.kafka.clients.admin  # type: ignore[union-attr]
@@ -146,7 +195,7 @@ class _Both:
         admin = kafka.AdminClient.create(settings)
         try:
             topics = java.ArrayList()
-            topics.add(kafka.NewTopic(topic, _PARTITIONS, 1))
-            admin.createTopics(topics).all().get()
+            topics.add(kafka.NewTopic(topic, partitions, 1))
+            admin.createTopics(topics).all().get(60, java.concurrent.TimeUnit.SECONDS)
         finally:
             admin.close()

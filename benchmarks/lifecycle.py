@@ -41,6 +41,36 @@ def merging(sizes: Sizes, directory: Path) -> Iterator[Row]:
     template = directory / "template"
     data.build(template, config, "t", sizes.append_bytes)
     yield _against_copy("merge", directory, lambda store: store.merge("t"), sizes.rounds)
+    yield read_of_small_commits(sizes, directory / "small")
+
+
+def read_of_small_commits(sizes: Sizes, directory: Path) -> Row:
+    """All records of a topic whose segments hold a hundred each, and of the same one merged."""
+    count = 100 * sizes.few_segments
+    scattered, merged = directory / "scattered", directory / "merged"
+    for path in (scattered, merged):
+        Store.open(path, create=True).close()
+        values = data.values(100)
+        with Store(UnsyncedVfs(path), StoreConfig()) as store:
+            store.create_topic("t")
+            for _ in range(count // 100):
+                store.append("t", 0, values)
+                store.roll("t", 0)
+            store.append("t", 0, [b"the active segment"])
+    with Store.open(merged) as store:
+        store.merge("t")
+
+    def read(path: Path) -> float:
+        with Store.open(path) as store:
+            return clock(lambda: _consume(store, count))
+
+    found = interleaved(
+        {"merged": lambda: read(merged), "scattered": lambda: read(scattered)}, sizes.rounds
+    )
+    shutil.rmtree(directory)
+    size = count * data.RECORD_BYTES
+    what = f"read of {count // 100} small segments, merged"
+    return speed_row(what, found["merged"], found["scattered"], size, None, "as they were")
 
 
 def recompressing(sizes: Sizes, directory: Path) -> Iterator[Row]:
@@ -185,9 +215,9 @@ def compaction(sizes: Sizes, path: Path) -> Iterator[Row]:
     rate = records / seconds
     what = f"compaction, {records:,} records of {keys:,} keys"
     size = records * data.RECORD_BYTES / seconds / 1e6
-    yield Row(what, f"{rate:,.0f} records/s", f"{size:.0f} MB/s of records", rate / 1e6, None, 0.0)
+    yield Row(what, f"{rate:,.0f} records/s", f"{size:.0f} MB/s of records", rate / 1e6, None, None)
     bar = Bar("at most", _MOST_MEMORY_MB)
-    yield Row(f"{what}: memory", f"{used:.0f} MB", "private, at most", used, bar, 0.0)
+    yield Row(f"{what}: memory", f"{used:.0f} MB", "private, at most", used, bar, None)
 
 
 def _build_keyed(path: Path, records: int, keys: int) -> None:

@@ -29,9 +29,18 @@ class Samples:
         return min(self.seconds)
 
     @property
-    def spread(self) -> float:
-        """How much slower the median round was than the best one, as a fraction."""
-        return statistics.median(self.seconds) / self.best - 1 if self.best else 0.0
+    def spread(self) -> float | None:
+        """How much slower the median round was than the best one; None if there was one round."""
+        if len(self.seconds) == 1 or not self.best:
+            return None
+        return statistics.median(self.seconds) / self.best - 1
+
+
+def spread_of(*sides: Samples) -> float | None:
+    """The larger spread of a comparison's sides; None if one of them was measured once."""
+    spreads = [side.spread for side in sides]
+    known = [spread for spread in spreads if spread is not None]
+    return max(known) if len(known) == len(spreads) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +59,17 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: our figure, the baseline's, their ratio and what it must reach."""
+    """One line of the table: our figure, the baseline's, their ratio and what it must reach.
+
+    What was measured once, as memory is, has no spread.
+    """
 
     what: str
     ours: str
     baseline: str
     ratio: float
     bar: Bar | None
-    spread: float
+    spread: float | None
 
     @property
     def verdict(self) -> str:
@@ -67,7 +79,7 @@ class Row:
 
     @property
     def noisy(self) -> bool:
-        return self.spread > NOISY_SPREAD
+        return self.spread is not None and self.spread > NOISY_SPREAD
 
 
 def clock(action: Callable[[], object]) -> float:
@@ -100,7 +112,7 @@ def speed_row(
         f"{_speed(size / baseline.best)} {name}".rstrip(),
         baseline.best / ours.best,
         bar,
-        max(ours.spread, baseline.spread),
+        spread_of(ours, baseline),
     )
 
 
@@ -114,7 +126,7 @@ def time_row(
         f"{_duration(baseline.best / per)} {name}".rstrip(),
         ours.best / baseline.best,
         bar,
-        max(ours.spread, baseline.spread),
+        spread_of(ours, baseline),
     )
 
 
@@ -135,7 +147,7 @@ def table(rows: list[Row]) -> str:
     cells = [("what", "ours", "baseline", "ratio", "bar", "", "spread")]
     for row in rows:
         bar = "" if row.bar is None else str(row.bar)
-        spread = f"{row.spread:.0%}{' noisy' if row.noisy else ''}"
+        spread = "–" if row.spread is None else f"{row.spread:.0%}{' noisy' if row.noisy else ''}"
         cells.append(
             (row.what, row.ours, row.baseline, f"{row.ratio:.2f}", bar, row.verdict, spread)
         )

@@ -53,7 +53,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     rounds = 5 if sizes is not data.TINY else 1
     with session(directory) as spark:
         jobs = _jobs(spark, _RECORDS[sizes], directory)
-        jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+        jvm = jvm_of(spark)
         found: dict[str, list[Work]] = defaultdict(list)
 
         def work_of(name: str) -> float:
@@ -79,8 +79,7 @@ def _jobs(spark: SparkSession, records: int, directory: Path) -> dict[str, Calla
     options = {"rows": records, "tasks": read.rdd.getNumPartitions()}
     ceiling = spark.read.format("ceiling").options(**options).load()
     plain, keyed = rows_to_write(spark, records)
-    # Kept from the first warm-up on, so that making them is in no measurement.
-    frames = {"no key": plain.persist(), "keyed": keyed.persist()}
+    frames = {"no key": plain, "keyed": keyed}
 
     def write(frame: DataFrame, source: str) -> None:
         writer = frame.write.format(source).mode("append")
@@ -111,8 +110,13 @@ def work_between(before: dict[int, Used], after: dict[int, Used], jvm: int) -> W
     return Work(*(max(ticks, 1) / TICKS for ticks in (jvm_ticks, python_ticks, kernel_ticks)))
 
 
-def used_by(jvm: int) -> dict[int, Used]:
-    """Ticks that the JVM and every process below it have used until now."""
+def jvm_of(spark: SparkSession) -> int:
+    """The process of a session's driver."""
+    return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+
+def used_by(top: int) -> dict[int, Used]:
+    """Ticks that a process and every process below it have used until now."""
     parents, used = {}, {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -126,8 +130,8 @@ def used_by(jvm: int) -> dict[int, Used]:
             used[int(entry.name)] = Used(int(fields[11]), int(fields[12]))
 
     def is_below(process: int) -> bool:
-        while process != jvm and process in parents:
+        while process != top and process in parents:
             process = parents[process]
-        return process == jvm
+        return process == top
 
     return {process: ticks for process, ticks in used.items() if is_below(process)}

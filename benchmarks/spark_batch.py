@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from cursus_spark import register
+from cursus_spark import partition_by_key, register
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
 
@@ -39,7 +39,7 @@ class Amount(NamedTuple):
 
 
 _AMOUNTS = {
-    data.FULL: Amount(8_000_000, 100_000, 10**10, 64 << 20, 10**9, 5),
+    data.FULL: Amount(4_000_000, 100_000, 10**10, 64 << 20, 10**9, 7),
     data.QUICK: Amount(1_000_000, 20_000, 10**9, 64 << 20, 10**8, 3),
     data.TINY: Amount(20_000, 200, 10**6, 1 << 18, 10**6, 1),
 }
@@ -52,6 +52,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     yield from memory(amount, directory)
     with session(directory) as spark:
         yield from one_record(amount, directory, spark)
+        yield from one_moment(sizes, directory, spark)
         yield from reading(amount, directory, spark)
         yield from writing(amount, directory, spark)
 
@@ -120,7 +121,7 @@ def memory(amount: Amount, directory: Path) -> Iterator[Row]:
         used = int(done.stdout) / 1e6
         name = f"reading one {what} segment" if task == "read" else "writing to 64 partitions"
         size = f"of {amount.memory_bytes / 1e6:.0f} MB"
-        yield Row(f"worker memory, {name}", f"{used:.1f} MB", size, used, bar, 0.0)
+        yield Row(f"worker memory, {name}", f"{used:.1f} MB", size, used, bar, None)
     shutil.rmtree(path)
 
 
@@ -150,6 +151,30 @@ def one_record(amount: Amount, directory: Path, spark: SparkSession) -> Iterator
     shutil.rmtree(large)
 
 
+def one_moment(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[Row]:
+    """A read that begins at a time and ends a record later, out of many segments and out of few."""
+    many, few = directory / "many", directory / "few"
+    ends = {path: data.build_segments(path, count) for path, count in (
+        (many, sizes.few_segments * 10), (few, sizes.few_segments),
+    )}  # fmt: skip
+
+    def read(path: Path) -> float:
+        millisecond = ends[path] * 2 // 3
+        options = {
+            "subscribe": "events",
+            "startingTimestamp": str(millisecond),
+            "endingTimestamp": str(millisecond + 1),
+        }
+        reader = spark.read.format("cursus").options(**options)
+        return clock(lambda: _expect(1, reader.load(str(path)).count()))
+
+    found = interleaved({"many": lambda: read(many), "few": lambda: read(few)}, 5, warmups=2)
+    what = f"one record by its time, {sizes.few_segments * 10} segments"
+    yield time_row(what, found["many"], found["few"], None, name=f"{sizes.few_segments} segments")
+    for path in ends:
+        shutil.rmtree(path)
+
+
 def reading(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Row]:
     """All columns and one, of random and of compressible values, into the ``noop`` sink."""
     size = amount.records * RECORD_BYTES
@@ -170,11 +195,13 @@ def reading(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
             "json": lambda: drain(spark.read.schema(schema).json(str(directory / "json"))),
         },
         amount.rounds,
+        warmups=3,
     )
-    bar = Bar("at least", 0.9)
+    bar = Bar("at least", 0.97)
     yield speed_row("read, all columns", found["ours"], found["ceiling"], size, bar, "ceiling")
     value, best = found["ours, value"], found["ceiling, value"]
     yield speed_row("read, value only", value, best, size, bar, "ceiling of one column")
+    yield speed_row("read, value only", value, found["ours"], size, None, "all columns")
     bar = Bar("at least", 4)
     yield speed_row("read, all columns", found["ours"], found["json"], size, bar, "JSON")
     yield from _against_parquet(amount, directory, spark, path, size)
@@ -194,7 +221,7 @@ def _against_parquet(
         for codec in ("snappy", "none"):
             file = str(directory / f"parquet-{topic}-{codec}")
             sides[f"{topic} {codec}"] = lambda file=file: drain(spark.read.parquet(file))  # type: ignore[misc]
-    found = interleaved(sides, amount.rounds)
+    found = interleaved(sides, amount.rounds, warmups=2)
     for topic in ("random", "compressible"):
         for codec in ("snappy", "none"):
             other = found[f"{topic} {codec}"]
@@ -203,7 +230,10 @@ def _against_parquet(
 
 
 def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """Durable, committed writes of keyed and of plain rows, against bytes that are only written."""
+    """Durable, committed writes of keyed and of plain rows, against bytes that are only written.
+
+    The rows are made before, so that making them pulls no two sides together.
+    """
     size = amount.records * RECORD_BYTES
     plain, keyed = rows_to_write(spark, amount.records)
     target = directory / "written"
@@ -221,26 +251,34 @@ def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
             "plain bytes": lambda: save(plain, "bytes_only"),
             "keyed": lambda: save(keyed, "cursus", **ours),
             "keyed bytes": lambda: save(keyed, "bytes_only"),
+            "laid out": lambda: save(partition_by_key(keyed, _PARTITIONS), "cursus", **ours),
             "unsynced": lambda: save(plain, "bytes_only", sync="false"),
             "parquet": lambda: save(plain, "parquet", compression="none"),
         },
         amount.rounds,
+        warmups=2,
     )
+    for frame in (plain, keyed):
+        frame.unpersist()
     plain_time, keyed_time = found["plain"], found["keyed"]
     name = "bytes only, synced"
     bar = Bar("at least", 0.9)
     yield speed_row("write, no key", plain_time, found["plain bytes"], size, bar, name)
-    bar = Bar("at least", 0.75)
     yield speed_row("write, keyed", keyed_time, found["keyed bytes"], size, bar, name)
+    what, name = "write, keyed, laid out by partition_by_key", "keyed"
+    yield speed_row(what, found["laid out"], keyed_time, size, None, name)
     for side, name in (("unsynced", "bytes only, not synced"), ("parquet", "Parquet none")):
         yield speed_row("write, no key", plain_time, found[side], size, None, name)
 
 
 def rows_to_write(spark: SparkSession, records: int) -> tuple[DataFrame, DataFrame]:
-    """Records without keys, and the same with keys; both are made anew unless they are kept."""
+    """Records without keys, and the same with keys; made once and kept."""
     value = f"unhex(lpad(hex(id * 7919), {2 * RECORD_BYTES}, 'ab45')) value"
     rows = spark.range(0, records, 1, _PARTITIONS)
-    return rows.selectExpr(value), rows.selectExpr("cast(id as string) key", value)
+    plain = rows.selectExpr(value).persist()
+    keyed = rows.selectExpr("cast(id as string) key", value).persist()
+    _expect(2 * records, plain.count() + keyed.count())
+    return plain, keyed
 
 
 def fill(path: Path, topic: str, records: int) -> None:

@@ -7,6 +7,7 @@ differs from it in one thing.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,7 @@ class Shape(NamedTuple):
 
 
 MIDDLE = Shape()
+FOREIGN = ("cursus", "cursus-broker", "rustlog")
 SHAPES = (
     MIDDLE,
     Shape(record_bytes=10),
@@ -62,6 +64,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
         for shape in SHAPES:
             yield from _against_parquet(spark, shape, _BYTES[sizes], directory, rounds)
         yield from _against_formats(spark, _BYTES[sizes], directory, rounds)
+        yield from _layouts(spark, _BYTES[sizes], directory, rounds)
 
 
 def _against_parquet(
@@ -80,6 +83,7 @@ def _against_parquet(
         },
         rounds,
     )
+    frame.unpersist()
     name = f"Parquet {shape.compression}"
     yield speed_row(f"write {shape}", found["write"], found["their write"], size, None, name)
     yield speed_row(f"read {shape}", found["read"], found["their read"], size, None, name)
@@ -101,11 +105,30 @@ def _against_formats(spark: SparkSession, size: int, directory: Path, rounds: in
         reader = spark.read.format(name).schema(frames[name].schema)
         sides[f"read {name}"] = partial(_read_back, reader.load, path)
     found = interleaved(sides, rounds)
+    frame.unpersist()
     for name in frames:
         if f"write {name}" in found:
             for way in ("write", "read"):
                 what = f"{way} {MIDDLE}, value only"
                 yield speed_row(what, found[way], found[f"{way} {name}"], size, None, name)
+
+
+def _layouts(spark: SparkSession, size: int, directory: Path, rounds: int) -> Iterator[Row]:
+    """The middle shape in every layout: durable writes and reads of all columns."""
+    frame = _records(spark, MIDDLE, size)
+    sides: dict[str, Callable[[], float]] = {}
+    for layout in ("native", *FOREIGN):
+        path, options = directory / f"layout-{layout}", {"topic": "t", "numPartitions": "4"}
+        sides[f"write {layout}"] = partial(
+            _written, frame, "cursus", path, layout=layout, **options
+        )
+        sides[f"read {layout}"] = lambda path=path: drain(_ours(spark, path))  # type: ignore[misc]
+    found = interleaved(sides, rounds)
+    frame.unpersist()
+    for layout in FOREIGN:
+        for way in ("write", "read"):
+            ours, native = found[f"{way} {layout}"], found[f"{way} native"]
+            yield speed_row(f"{way} {MIDDLE}, layout {layout}", ours, native, size, None, "native")
 
 
 def _records(spark: SparkSession, shape: Shape, size: int) -> DataFrame:
@@ -150,5 +173,6 @@ def _is_there(spark: SparkSession, source: str, directory: Path) -> bool:
     try:
         spark.sql("select 'x' value").write.format(source).save(str(path))
     except (PySparkException, Py4JJavaError):
+        print(f"! {source} is not on the class path: no rows for it", file=sys.stderr)
         return False
     return True

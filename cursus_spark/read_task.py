@@ -25,7 +25,7 @@ _STORED = {
     "timestampType": "timestamp_type",
     "headers": "headers",
 }
-_FULL_ROWS = 8192
+_FULL_ROWS = 16_384
 
 
 def read_slice(

@@ -84,7 +84,7 @@ class StoreConfig:
         segment_bytes: A segment is closed before it would grow past this size.
         segment_ms: A segment is closed at the first append after this age.
         frame_bytes: Most bytes of records in one frame; bounds the memory of a read.
-        frame_records: Most records in one frame.
+        frame_records: Most records in one frame; by default as many as Spark hands over at a time.
         max_record_bytes: Largest record (key, value and headers) that is accepted.
         index_interval_bytes: Log bytes between two entries of the sparse index.
         compression: Codec for new frames: none, lz4 or zstd.
@@ -129,7 +129,7 @@ class StoreConfig:
     segment_bytes: int = 64 * MIB
     segment_ms: int = 7 * 24 * 3600 * 1000
     frame_bytes: int = 1 * MIB
-    frame_records: int = 8192
+    frame_records: int = 10_000
     max_record_bytes: int = 16 * MIB
     index_interval_bytes: int = 4096
     compression: Compression = "none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .bounds import fitting_rows
@@ -33,27 +33,42 @@ class FrameQueue:
         self.size += columns.size
 
     def take(self) -> Columns:
-        """The records of the next frame, as many as one may hold, at least one.
+        """The records of the next frame, no more than one may hold, at least one.
 
-        Only a frame in which two batches meet is copied; one from within a batch is a slice of it.
+        A batch that fills half a frame is cut evenly into frames of its own, slices of it. Only
+        smaller ones are joined, and with what follows them, which copies them.
         """
-        pieces: list[Columns] = []
-        rows, room = self._config.frame_records, self._config.frame_bytes
-        while self._waiting and rows:
-            batch = self._waiting.popleft()
-            # A record larger than a frame gets one of its own.
-            count = fitting_rows(batch.bounds, rows, room) or (0 if pieces else 1)
-            if count:
-                pieces.append(batch.slice(0, count))
-                rows -= count
-                room -= pieces[-1].size
-            if count < batch.count:
-                self._waiting.appendleft(batch.slice(count, batch.count))
-                break
+        share = self._even_share(self._waiting[0])
+        pieces = [self._cut(share, self._config.frame_bytes)]
+        if 2 * share < self._config.frame_records and 2 * pieces[0].size < self._config.frame_bytes:
+            pieces += self._followers(pieces[0])
         taken = concat_columns(_stamped_together(pieces))
         self.rows -= taken.count
         self.size -= taken.size
         return taken
+
+    def _even_share(self, batch: Columns) -> int:
+        """How many records each frame of a batch gets, if all get about as many."""
+        by_rows = -(-batch.count // self._config.frame_records)
+        by_size = -(-batch.size // self._config.frame_bytes)
+        return -(-batch.count // max(by_rows, by_size))
+
+    def _followers(self, first: Columns) -> Iterator[Columns]:
+        """What fits into the frame behind its first records."""
+        rows = self._config.frame_records - first.count
+        room = self._config.frame_bytes - first.size
+        while self._waiting and fitting_rows(self._waiting[0].bounds, rows, room):
+            yield (piece := self._cut(rows, room))
+            rows -= piece.count
+            room -= piece.size
+
+    def _cut(self, rows: int, room: int) -> Columns:
+        """The first records that wait, of one batch; one larger than a frame comes alone."""
+        batch = self._waiting.popleft()
+        count = fitting_rows(batch.bounds, rows, room) or 1
+        if count < batch.count:
+            self._waiting.appendleft(batch.slice(count, batch.count))
+        return batch.slice(0, count)
 
 
 def _stamped_together(pieces: Sequence[Columns]) -> Sequence[Columns]:

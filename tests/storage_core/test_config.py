@@ -13,7 +13,7 @@ from storage_core.errors import ConfigError
 
 def test_defaults_are_valid_and_frozen() -> None:
     config = StoreConfig()
-    assert (config.fsync, config.frame_records, config.frame_bytes) == ("batch", 8192, 1 << 20)
+    assert (config.fsync, config.frame_records, config.frame_bytes) == ("batch", 10_000, 1 << 20)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.fsync = "none"  # type: ignore[misc]
 

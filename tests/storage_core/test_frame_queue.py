@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,29 @@ def test_every_record_comes_out_once_in_its_order_and_no_frame_is_too_large(
     assert all(len(frame) <= records for frame in frames)
     assert all(len(frame) == 1 or sum(map(len, frame)) <= 1024 for frame in frames)
     assert (queue.rows, queue.size, queue.is_full) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("batches", "records", "frames"),
+    [([10], 8, [5, 5]), ([10, 10], 10, [10, 10]), ([5, 6, 3], 8, [5, 6, 3]), ([17], 8, [6, 6, 5])],
+)
+def test_batches_of_half_a_frame_and_more_are_cut_evenly_and_never_copied(
+    batches: list[int], records: int, frames: list[int]
+) -> None:
+    given = [columns_of([b"%d" % number for number in range(rows)]) for rows in batches]
+    whole = {address for batch in given for address in addresses(batch.value)}
+    queue = queue_of(*given, records=records)
+    found = []
+    while queue.rows:
+        frame = queue.take()
+        assert whole >= set(addresses(frame.value))
+        found.append(frame.count)
+    assert found == frames
+
+
+def test_a_batch_of_large_records_is_cut_by_its_bytes() -> None:
+    queue = queue_of(columns_of([b"x" * 300] * 8), records=100)
+    assert [len(frame) for frame in taken(queue)] == [3, 3, 2]
 
 
 def test_a_frame_within_a_batch_is_no_copy_of_it() -> None:
