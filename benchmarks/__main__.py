@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import datetime
 import importlib
+import importlib.metadata
 import json
 import os
 import pkgutil
@@ -44,9 +45,13 @@ def benchmarks(*, on_request: bool = True) -> dict[str, Measure]:
     return found
 
 
-def environment(directory: Path) -> dict[str, object]:
+def environment(directory: Path, size: str) -> dict[str, object]:
     """What the figures depend on besides our code."""
     return {
+        "size": size,
+        "date": f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}",
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "pyspark": importlib.metadata.version("pyspark"),
         "python": platform.python_version(),
         "pyarrow": pa.__version__,
         "numpy": np.__version__,
@@ -81,10 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if unknown := sorted(set(chosen.names) - set(known)):
         parser.error(f"no benchmark is called {unknown[0]!r}; there are: {', '.join(known)}")
-    sizes = data.TINY if chosen.tiny else data.QUICK if chosen.quick else data.FULL
+    size_name = "tiny" if chosen.tiny else "quick" if chosen.quick else "full"
+    sizes = {"tiny": data.TINY, "quick": data.QUICK, "full": data.FULL}[size_name]
     rows: list[Row] = []
     with data.workspace() as directory:
-        around = environment(directory)
+        around = environment(directory, size_name)
         _warn_of_surroundings(around)
         for name in chosen.names or benchmarks(on_request=False):
             print(f"· {name}", file=sys.stderr)

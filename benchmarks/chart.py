@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ SHOWN = (
     Bar("write, no key", "Parquet none", "Spark write against Parquet, uncompressed"),
     Bar("read, all columns", "ceiling", "Spark read against ready-made batches"),
     Bar("write, no key", "bytes only, synced", "Spark write against bytes only"),
-    Bar("topic to topic", "", "Stream topic to topic against our batch"),
+    Bar("topic to topic", "our batch write", "Stream topic to topic against our batch write"),
     Bar("sealed read", "CRC32C alone", "Engine read against CRC32C alone"),
     Bar("sealed read", "Python loop", "Engine read against a Python loop"),
     Bar("append, no fsync", "plain write", "Engine append against plain write"),
@@ -46,20 +47,22 @@ SHOWN = (
 
 
 class Found(NamedTuple):
-    """A comparison that was measured, with both absolute figures."""
+    """A comparison that was measured, with both absolute figures and how far rounds differed."""
 
     label: str
     ratio: float
     ours: str
     theirs: str
+    spread: float | None = None
 
 
-def last_rows(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Rows of all runs, the newest of each kind last, and what the newest run ran on."""
+def last_run(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Rows of all runs at the full size, the newest last, and what the newest run ran on."""
     runs = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    if not runs:
-        raise SystemExit(f"nothing measured yet in {results}: run make bench first")
-    return runs[-1]["environment"], [row for run in runs for row in run["rows"]]
+    full = [run for run in runs if run["environment"].get("size") == "full"]
+    if not full:
+        raise SystemExit(f"nothing measured at full size yet in {results}: run make bench first")
+    return full[-1]["environment"], [row for run in full for row in run["rows"]]
 
 
 def find(rows: Sequence[dict[str, Any]]) -> list[Found]:
@@ -69,12 +72,30 @@ def find(rows: Sequence[dict[str, Any]]) -> list[Found]:
         newest = [
             row
             for row in rows
-            if row["what"] == bar.what and row["baseline"].endswith(bar.baseline)
+            if row["what"] == bar.what and _name(row["baseline"]) == bar.baseline
         ]
         if newest:
             row = newest[-1]
-            found.append(Found(bar.label, row["ratio"], row["ours"], row["baseline"]))
+            figures = (row["ratio"], row["ours"], row["baseline"], row.get("spread"))
+            found.append(Found(bar.label, *figures))
     return found
+
+
+def _name(baseline: str) -> str:
+    """What a baseline is called, behind its figure and unit."""
+    return baseline.split(" ", 2)[-1]
+
+
+def with_earlier(found: Sequence[Found], drawn: str) -> list[Found]:
+    """What was measured now, and what else the chart showed so far: results are not committed."""
+    kept = re.search(r"<metadata>(.*)</metadata>", drawn)
+    earlier = [Found(*item) for item in json.loads(unescape(kept.group(1)))] if kept else []
+    by_label = {item.label: item for item in (*earlier, *found)}
+    return [by_label[bar.label] for bar in SHOWN if bar.label in by_label]
+
+
+def _figure(baseline: str) -> str:
+    return " ".join(baseline.split(" ", 2)[:2])
 
 
 def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
@@ -93,6 +114,7 @@ def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'font-family="sans-serif" font-size="13" fill="{_TEXT}" role="img">',
         "<title>How fast cursus-spark is against its peers</title>",
+        f"<metadata>{escape(json.dumps(found))}</metadata>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         '<text x="16" y="24" font-size="16" font-weight="bold">Times as fast as the peer, '
         "both measured in one run</text>",
@@ -104,7 +126,8 @@ def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
         top = _TOP + _LINE * number
         left, right = sorted((one, across(item.ratio)))
         colour = _FASTER if item.ratio >= 1 else _SLOWER
-        figures = f"{item.ratio:.2g} × ({item.ours} to {item.theirs})"
+        noise = "" if item.spread is None else f", ±{item.spread:.0%}"
+        figures = f"{item.ratio:.2g} × ({item.ours} to {_figure(item.theirs)}{noise})"
         lines += [
             f'<text x="{_LEFT - 12}" y="{top + 16}" text-anchor="end">{escape(item.label)}</text>',
             f'<rect x="{left:.1f}" y="{top + 4}" width="{max(1.5, right - left):.1f}" '
@@ -113,8 +136,9 @@ def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
             f"{escape(figures)}</text>",
         ]
     machine = (
-        f"{around['processors']} cores, {around['file_system']}, Python {around['python']}, "
-        f"pyarrow {around['pyarrow']}; best of several rounds, sides taking turns; make bench"
+        f"{around['processors']} cores, {around['memory_gib']} GiB, {around['file_system']}, "
+        f"Python {around['python']}, PySpark {around['pyspark']}, pyarrow {around['pyarrow']}, "
+        f"{around['date']}; records of 100 bytes; best of several rounds, sides taking turns"
     )
     lines.append(f'<text x="16" y="{height - 14}" font-size="11">{escape(machine)}</text>')
     return "\n".join([*lines, "</svg>", ""])
@@ -122,8 +146,8 @@ def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
 
 def main() -> int:
     """Draw the chart from ``benchmarks/results``."""
-    around, rows = last_rows(RESULTS)
-    found = find(rows)
+    around, rows = last_run(RESULTS)
+    found = with_earlier(find(rows), CHART.read_text() if CHART.exists() else "")
     CHART.write_text(draw(found, around))
     print(f"Drawn {len(found)} comparisons in {CHART.relative_to(RESULTS.parent.parent)}")
     return 0

@@ -15,6 +15,16 @@ from benchmarks.growth import exponent
 from benchmarks.measure import Bar, Samples, interleaved, speed_row, table, time_row
 from benchmarks.processor_time import TICKS, Used, used_by, work_between
 
+AROUND = {
+    "processors": 2,
+    "memory_gib": 8,
+    "file_system": "<ext4>",
+    "python": "3",
+    "pyspark": "4.3",
+    "pyarrow": "4",
+    "date": "2024-01-31",
+}
+
 
 def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -123,8 +133,34 @@ def test_the_chart_shows_what_was_measured_and_leaves_out_the_rest() -> None:
     ]
     found = chart.find(rows)
     assert [item.ratio for item in found] == [5.5, 0.6]
-    around = {"processors": 2, "file_system": "<ext4>", "python": "3", "pyarrow": "4"}
-    drawn = chart.draw(found, around)
+    drawn = chart.draw(found, AROUND)
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
     assert "Engine read against CRC32C alone" in drawn
     assert "JSON" not in drawn
+
+
+def test_the_chart_keeps_what_it_showed_until_it_is_measured_again() -> None:
+    first = chart.draw(
+        [
+            chart.Found("Spark read against JSON", 4.0, "4 MB/s", "1 MB/s JSON", 0.1),
+            chart.Found("Engine read against CRC32C alone", 0.5, "1 GB/s", "2 GB/s CRC32C alone"),
+        ],
+        AROUND,
+    )
+    now = [chart.Found("Engine read against CRC32C alone", 0.8, "8 GB/s", "10 GB/s CRC32C alone")]
+    merged = chart.with_earlier(now, first)
+    assert [(item.label, item.ratio) for item in merged] == [
+        ("Spark read against JSON", 4.0),
+        ("Engine read against CRC32C alone", 0.8),
+    ]
+    assert chart.with_earlier(now, "") == now
+
+
+def test_only_runs_at_full_size_are_drawn(tmp_path: Path) -> None:
+    for name, size in (("1", "full"), ("2", "quick")):
+        run = {"environment": {"size": size}, "rows": [{"what": size}]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(run))
+    assert chart.last_run(tmp_path) == ({"size": "full"}, [{"what": "full"}])
+    (tmp_path / "1.json").unlink()
+    with pytest.raises(SystemExit, match="run make bench first"):
+        chart.last_run(tmp_path)
