@@ -73,7 +73,8 @@ def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
         command += ["--exclude-packages", exclude] if exclude else []
         command += ["--conf", f"spark.jars.ivy={home}", str(home / "nothing.py")]
         try:
-            subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_S)
+            here = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+            subprocess.run(command, check=True, capture_output=True, timeout=_FETCH_S, env=here)
         except (subprocess.SubprocessError, OSError) as error:
             raise UnavailableError(f"{coordinates} cannot be fetched") from error
         done.touch()

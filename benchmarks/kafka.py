@@ -15,13 +15,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cursus_spark import register
-
 from . import broker, data
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row
 from .processor_time import jvm_of, used_by, work_between
-from .spark_batch import drain, rows_to_write
+from .spark_batch import drain, rows_to_write, session
 
 ON_REQUEST = True
 _PARTITIONS = 4
@@ -45,20 +43,8 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 def _compare(
     sizes: Sizes, directory: Path, address: str, process: int, connector: list[Path]
 ) -> Iterator[Row]:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, connector)))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "3g")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
     rounds = max(3, sizes.rounds) if sizes is not data.TINY else 1
-    try:
+    with session(directory, {"spark.jars": ",".join(map(str, connector))}) as spark:
         both = _Both(spark, directory, address, _RECORDS[sizes])
         found = interleaved(
             {
@@ -85,8 +71,6 @@ def _compare(
             rounds,
             warmups=0,
         )
-    finally:
-        spark.stop()
     yield from _rows(found, _RECORDS[sizes] * RECORD_BYTES)
     what, name = "processor time of a write, no key", "Kafka, broker included"
     yield time_row(what, work["ours"], work["kafka"], None, name=name)

@@ -7,7 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -58,13 +58,15 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def session(directory: Path) -> Iterator[SparkSession]:
-    """The session there is, or one for this benchmark."""
+def session(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """The session there is, or one for this benchmark, with these settings besides."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     found = SparkSession.getActiveSession()
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
     spark = found or (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")

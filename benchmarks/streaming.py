@@ -130,17 +130,14 @@ def throughput(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[R
 
     def sustained() -> float:
         rows = _read(spark, path, "in", maxBytesPerTrigger=size // _SUSTAINED)
-        query = _run(rows.writeStream.format("noop"), directory)
-        if len(_durations(query)) < _SUSTAINED:
-            raise AssertionError("fewer batches than were asked for")
-        return _total(query)
+        return _total(_run(rows.writeStream.format("noop"), directory))
 
     sides = {"stream": stream_read, "batch": batch_read, "sustained": sustained}
     found = interleaved(sides, sizes.rounds)
     bar, name = Bar("at least", 0.85), "our batch read"
     what = f"stream into noop, {_PARTITIONS} partitions"
     yield speed_row(what, found["stream"], found["batch"], size, bar, name)
-    what = f"sustained stream, {_SUSTAINED} batches of {size / _SUSTAINED / 1e6:g} MB"
+    what = f"sustained stream, batches of {size / _SUSTAINED / 1e6:g} MB"
     yield speed_row(what, found["sustained"], found["batch"], size, None, name)
     shutil.rmtree(path)
     yield from _topic_to_topic(sizes, directory, spark)
