@@ -31,7 +31,7 @@ def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
     while at + 1 < len(listing.bases):
         base, following = listing.bases[at], listing.bases[at + 1]
         path = log_path(listing.directory, base)
-        end = _end_of(vfs, layout, path, base, verify=False)
+        end = end_of(vfs, layout, path, base, verify=False)
         if end == following:
             at += 1
             continue
@@ -42,14 +42,15 @@ def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
                 "Restore the missing segments from a copy",
                 path=path,
             )
-        if _end_of(vfs, layout, path, base, verify=True) != end:
+        if end_of(vfs, layout, path, base, verify=True) != end:
             raise BrokenFrameError("its frames do not join up", path=path)
         runs.append((listing.bases[at + 1 : after], end))
         at = after
     return runs
 
 
-def _end_of(vfs: Vfs, layout: Layout, path: str, base: int, *, verify: bool) -> int:
+def end_of(vfs: Vfs, layout: Layout, path: str, base: int, *, verify: bool) -> int:
+    """Where a segment ends, by its last frame, or with ``verify`` by every byte of it."""
     try:
         source = MappedSource(vfs, path)
         if not verify:

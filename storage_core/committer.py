@@ -202,7 +202,9 @@ class Committer:
 
     def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
         """The highest end that any commit to this partition is known to have made durable."""
-        return self.ledger.durable_ends(topic, topic_uuid).get(partition, 0)
+        committed = self.ledger.durable_ends(topic, topic_uuid).get(partition, 0)
+        # What stands before a pending commit was settled before it was decided.
+        return max(committed, self.intents.starts(topic, topic_uuid).get(partition, 0))
 
     def finish_pending(self) -> None:
         """Finish every commit whose committer is gone; wait for the others."""

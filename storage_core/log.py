@@ -203,10 +203,9 @@ class PartitionLog:
         """
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
-        ends, timeout_ms = {self._partition: self._tail.end}, self.config.lock_timeout_ms
-        self.unpublished = not watermarks.publish(
-            self._vfs, self.topic, self._uuid.bytes, ends, timeout_ms
-        )
+        ends, wait_ms = {self._partition: self._tail.end}, self.config.lock_timeout_ms
+        shown = watermarks.publish(self._vfs, self.topic, self._uuid.bytes, ends, wait_ms)
+        self.unpublished = not shown
         self.owes_flush = False
 
     def checkpoint(self) -> Checkpoint | None:
@@ -220,8 +219,7 @@ class PartitionLog:
 
     def close(self) -> None:
         """Let go of the files. What was acknowledged is durable already."""
-        what = f"{self.topic}-{self._partition}: closing"
-        with self._lock, typed_write_errors(what, self.topic):
+        with self._lock, typed_write_errors(f"{self.topic}-{self._partition}: closing", self.topic):
             self._state = states.NEVER_USED
             self._tail.forget()
 
@@ -265,7 +263,10 @@ class PartitionLog:
             durable_end=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
+            rebooted=state.boot_id != self._vfs.boot_id(),
         ).run()
+        end = {self._partition: recovered.end_offset}
+        watermarks.lower(self._vfs, self.topic, self._uuid.bytes, end, self.config.lock_timeout_ms)
         self.report = recovered.report
         self.unpublished = False
         self._tail.adopt(recovered, state)

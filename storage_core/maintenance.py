@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 from uuid import UUID
 
 from . import checkpoint, watermark
@@ -18,6 +19,8 @@ from .segment import rebuild_indexes
 from .segment_reader import ReadCaches, SegmentReader
 from .topicfile import TopicFile
 from .vfs import Vfs
+
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -158,6 +161,23 @@ def repair_indexes(
                     rebuild_indexes(vfs, layout, directory, base, log.config)
                     repaired += 1
     return repaired
+
+
+def while_durable(
+    topic: str, logs: Mapping[int, PartitionLog], change: Callable[[], Result]
+) -> Result:
+    """Change the policy of a topic while everything in it is durable and nobody adds to it.
+
+    The other way round a power cut in between takes records that count as durable by then.
+    """
+    with ExitStack() as stack:
+        for partition in sorted(logs):
+            stack.enter_context(logs[partition].exclusive())
+        # Typed here: a partition has nothing to do with what fails in another, or in the change.
+        with typed_write_errors(f"syncing topic {topic!r} to change it", topic):
+            for log in logs.values():
+                log.settle()
+            return change()
 
 
 def make_durable(log: PartitionLog) -> None:

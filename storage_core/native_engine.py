@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from . import checkpoint as checkpoints
-from . import groups, opening
+from . import groups, maintenance, opening
 from . import state as states
 from . import watermark as watermarks
 from .catalog import Catalog
@@ -26,13 +26,12 @@ from .flusher import Flusher
 from .identity import Identity
 from .layouts import NativeLayout
 from .log import PartitionLog
-from .maintenance import hold_all, make_durable, recover_topic, remembered_ends, repair_indexes
 from .native_upkeep import NativeUpkeep
 from .reader import PartitionReader
 from .records import OffsetRange, Problem, RecoveryReport
 from .segment_reader import NativeSegments, ReadCaches
 from .staging import StageCheck, StagedPart
-from .topicfile import TopicFile
+from .topicfile import TopicFile, gets_syncs
 from .vfs import Vfs
 
 Result = TypeVar("Result")
@@ -75,7 +74,7 @@ class NativeEngine:
             pending = self.committer.intents.starts(topic, str(found.uuid))
         except StorageError as error:
             raise watermark_lost(topic) from error
-        return remembered_ends(self._vfs, topic, found, committed, pending)
+        return maintenance.remembered_ends(self._vfs, topic, found, committed, pending)
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
@@ -106,7 +105,7 @@ class NativeEngine:
 
     def delete_topic(self, topic: str) -> None:
         # A commit that is pending goes on without the topic, as if it had come just before.
-        with hold_all(self._all_logs(topic)):
+        with maintenance.hold_all(self._all_logs(topic)):
             self._catalog.delete(topic)
         with self._lock:
             gone = [self._logs.pop(key)[1] for key in list(self._logs) if key[0] == topic]
@@ -118,11 +117,14 @@ class NativeEngine:
         return self._catalog.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
-        altered = self._catalog.alter(topic, settings)
-        if settings.get("fsync", "none") != "none":
-            # It may have had no syncs until now; from here on its records count as durable.
-            for log in self._all_logs(topic).values():
-                self._with_recovery(log, partial(make_durable, log))
+        alter = partial(self._catalog.alter, topic, settings)
+        if not gets_syncs(self._catalog.get(topic), settings, self._config):
+            return alter()
+        altered = self.committer.after_pending(
+            lambda: maintenance.while_durable(topic, self._all_logs(topic), alter)
+        )
+        for log in self._all_logs(topic).values():  # by those who had not heard of it
+            self._with_recovery(log, partial(maintenance.make_durable, log))
         return altered
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
@@ -181,7 +183,7 @@ class NativeEngine:
         reports = self.recover(topic)
         logs = self._all_logs(topic)
         for partition, log in logs.items():
-            repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
+            maintenance.repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
         self._write_checkpoint(list(logs.values()))
         return reports
 
@@ -260,7 +262,7 @@ class NativeEngine:
         found = self._catalog.get(topic)
         starts = partial(self.committer.intents.starts, topic, str(found.uuid))
         logs, timeout_ms = self._all_logs(topic), self._config.lock_timeout_ms
-        return recover_topic(self._vfs, topic, found.uuid, logs, starts, timeout_ms)
+        return maintenance.recover_topic(self._vfs, topic, found.uuid, logs, starts, timeout_ms)
 
     def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
         uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms

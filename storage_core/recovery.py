@@ -10,32 +10,31 @@ The steps, each safe to repeat:
    acknowledged: they are saved beside the log as ``.broken`` and cut. Below it they are damage:
    an error, and nothing is touched.
 4. Check that the closed segments join up, finish a merge that was interrupted, and restore missing
-   indexes.
+   indexes. Under ``fsync=none`` those that do not join up are set aside before step 3, with all
+   behind them: a power cut may take any bytes that no commit or checkpoint made durable.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 
 from .chain import covered_runs
 from .checkpoint import Checkpoint
 from .config import StoreConfig
-from .durable import read_file, replace_file, write_all
+from .durable import read_file
 from .errors import BrokenFrameError, DamagedLogError
 from .index import parse_sealed
 from .layouts.base import Layout
 from .listing import Listing, list_segments, log_path
-from .naming import BROKEN, IDX, segment_file
+from .naming import IDX, segment_file
 from .records import Extent, RecoveryReport
 from .retention import drop_merged, finish_deletions
-from .rewinding import cut_segment
+from .rewinding import copy_to_new_file, cut_segment, save_tail
 from .segment import rebuild_indexes
 from .source import WindowSource
+from .unsynced import Unsound, first_unsound, set_aside
 from .vfs import Vfs
-
-_COPY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ class Recovery:
     durable_end: int
     checkpoint: Checkpoint | None
     sync_failed: bool
+    rebooted: bool
+    """Whether the power may have been cut since the last holder."""
 
     @property
     def directory(self) -> str:
@@ -80,25 +81,31 @@ class Recovery:
         listing = list_segments(self.vfs, self.directory)
         if not listing.bases:
             return self._recover_empty(removed)
+        lost, saved_segments = 0, list[str]()
+        if self.config.fsync == "none":
+            lost, saved_segments = self._cut_unsynced(listing)
+            removed += len(saved_segments)
+            listing = list_segments(self.vfs, self.directory)
         covered = self._finish_replacement(listing)
         if covered:
             removed += covered
             listing = list_segments(self.vfs, self.directory)
         base = listing.bases[-1]
         if self.sync_failed:
-            self._copy_to_new_file(base)
+            self._copy_doubtful(listing)
         sealed = self._is_sealed(base) or not self._is_writable(base)
         size, end, cut, saved = self._recover_tail(base)
+        closed = sealed and not cut and size > 0
         report = RecoveryReport(
             topic=self.topic,
             partition=self.partition,
             end_offset=end,
-            cut_bytes=cut,
-            saved_as=saved,
-            rebuilt_indexes=self._restore_indexes(listing, sealed, cut),
+            cut_bytes=cut + lost,
+            saved_as=saved or next(reversed(saved_segments), None),
+            rebuilt_indexes=self._restore_indexes(listing, closed),
             removed_segments=removed,
         )
-        return Recovered(base, size, end, not sealed or cut > 0, report)
+        return Recovered(base, size, end, not closed, report)
 
     def _recover_empty(self, removed: int) -> Recovered:
         if self.durable_end > 0:
@@ -115,6 +122,25 @@ class Recovery:
             if name.endswith(".tmp"):
                 with suppress(FileNotFoundError):
                     self.vfs.unlink(f"{self.directory}/{name}")
+
+    def _cut_unsynced(self, listing: Listing) -> tuple[int, list[str]]:
+        """Take out what stands behind the first bad place: how many bytes, and where they are."""
+        doubtful = self.rebooted or self.sync_failed
+        trusted = self.durable_end if doubtful else listing.bases[-1]
+        found = first_unsound(self.vfs, self.layout, listing, trusted)
+        if found is None:
+            return 0, []
+        self._require_lost(found)
+        return set_aside(self.vfs, listing, found.base)
+
+    def _require_lost(self, found: Unsound) -> None:
+        durable = max(self.durable_end, found.claim)
+        if found.offset < durable:
+            raise self._damage(
+                f"{found.reason}; offsets {found.offset} to {durable - 1} were durable. "
+                "Nothing was changed: restore the missing records from a copy",
+                log_path(self.directory, found.base),
+            )
 
     def _finish_replacement(self, listing: Listing) -> int:
         """Check that the segments join up; remove those that another one has taken in."""
@@ -141,16 +167,19 @@ class Recovery:
             size, end = last.end_position, last.end_offset
             cut, saved = source.size - size, None
             if cut:
-                saved = self._save_tail(fd, base, size, cut)
-                if not self._is_writable(base):
-                    self._copy_to_new_file(base)
-                cut_segment(self.vfs, self.directory, base, size)
-            elif end < self.durable_end and self.config.fsync != "none":
+                saved = save_tail(self.vfs, fd, self.directory, base, size, cut)
+            elif end < self.durable_end:
                 raise self._damage(
                     f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
                     "Restore it from a copy",
                     path,
                 )
+            writable = self._is_writable(base)
+            # A closed one that lost everything has the name of the segment that comes next.
+            if cut or (size == 0 and not writable):
+                if not writable:
+                    copy_to_new_file(self.vfs, self.directory, base)
+                cut_segment(self.vfs, self.directory, base, size)
             return size, end, cut, saved
         finally:
             self.vfs.close(fd)
@@ -197,8 +226,6 @@ class Recovery:
         self, source: WindowSource, base: int, last: Extent, path: str, error: BrokenFrameError
     ) -> None:
         """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
-        if self.config.fsync == "none":
-            return
         claim = self.layout.durable_claim(source, base=base, position=last.end_position)
         durable = max(self.durable_end, claim)
         if last.end_offset < durable:
@@ -209,35 +236,11 @@ class Recovery:
                 error,
             ) from error
 
-    def _save_tail(self, fd: int, base: int, position: int, size: int) -> str:
-        data = self.vfs.pread(fd, size, position)
-        for number in count():
-            again = f".{number}" if number else ""
-            path = f"{self.directory}/{segment_file(base, f'-{position}{again}{BROKEN}')}"
-            saved = read_file(self.vfs, path, size + 1)
-            if saved is None:
-                replace_file(self.vfs, path, data)
-            # Another tail torn at the same place stays; this one is not saved twice.
-            if saved in (None, data):
-                break
-        return path
-
-    def _copy_to_new_file(self, base: int) -> None:
-        path = log_path(self.directory, base)
-        source = self.vfs.open(path, "read")
-        try:
-            target = self.vfs.open(path + ".tmp", "create")
-            try:
-                position = 0
-                while data := self.vfs.pread(source, _COPY_BYTES, position):
-                    position = write_all(self.vfs, target, [data], position)
-                self.vfs.fsync(target)
-            finally:
-                self.vfs.close(target)
-        finally:
-            self.vfs.close(source)
-        self.vfs.rename(path + ".tmp", path)
-        self.vfs.fsync_dir(self.directory)
+    def _copy_doubtful(self, listing: Listing) -> None:
+        """Also closed segments that nothing but the sync which failed was to make durable."""
+        for base, following in zip(listing.bases, (*listing.bases[1:], None), strict=True):
+            if following is None or following > self.durable_end:
+                copy_to_new_file(self.vfs, self.directory, base, closed=following is not None)
 
     def _is_sealed(self, base: int) -> bool:
         data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
@@ -252,9 +255,9 @@ class Recovery:
             return False
         return True
 
-    def _restore_indexes(self, listing: Listing, last_sealed: bool, cut: int) -> int:
+    def _restore_indexes(self, listing: Listing, last_closed: bool) -> int:
         """Rebuild missing indexes of closed segments."""
-        closed = listing.bases if last_sealed and not cut else listing.bases[:-1]
+        closed = listing.bases if last_closed else listing.bases[:-1]
         missing = [
             base
             for base in closed

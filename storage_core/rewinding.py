@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 from typing import NamedTuple
 
+from .durable import read_file, replace_file, write_all
 from .listing import list_segments, log_path
-from .naming import IDX, TIMEIDX, segment_file
+from .naming import BROKEN, IDX, TIMEIDX, segment_file
 from .vfs import Vfs
+
+_COPY_BYTES = 8 << 20
 
 
 class TailMark(NamedTuple):
@@ -30,7 +34,7 @@ def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
             _make_writable(vfs, path)
             cut_segment(vfs, directory, base, mark.size)
         elif base >= mark.end:
-            _drop_indexes(vfs, directory, base)
+            drop_indexes(vfs, directory, base)
             vfs.unlink(path)
             vfs.fsync_dir(directory)
 
@@ -41,7 +45,7 @@ def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
     In place, as a full disk has no room for a copy: readers may have mapped it if it was closed,
     and touch nothing behind the visible end.
     """
-    _drop_indexes(vfs, directory, base)
+    drop_indexes(vfs, directory, base)
     fd = vfs.open(log_path(directory, base), "write")
     try:
         vfs.truncate(fd, size)
@@ -50,7 +54,48 @@ def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
         vfs.close(fd)
 
 
-def _drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
+def save_tail(vfs: Vfs, fd: int, directory: str, base: int, position: int, size: int) -> str:
+    """Keep bytes that are about to be cut, durably; return where."""
+    data = vfs.pread(fd, size, position)
+    for number in count():
+        path = broken_path(directory, base, position, number)
+        saved = read_file(vfs, path, size + 1)
+        if saved is None:
+            replace_file(vfs, path, data)
+        # Another tail torn at the same place stays; this one is not saved twice.
+        if saved in (None, data):
+            break
+    return path
+
+
+def broken_path(directory: str, base: int, position: int, number: int) -> str:
+    """Where bytes of a segment are kept that were cut there, the first time or again."""
+    again = f".{number}" if number else ""
+    return f"{directory}/{segment_file(base, f'-{position}{again}{BROKEN}')}"
+
+
+def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, closed: bool = False) -> None:
+    """Write a segment anew, durably, and put the copy in its place."""
+    path = log_path(directory, base)
+    source = vfs.open(path, "read")
+    try:
+        target = vfs.open(path + ".tmp", "create")
+        try:
+            position = 0
+            while data := vfs.pread(source, _COPY_BYTES, position):
+                position = write_all(vfs, target, [data], position)
+            vfs.fsync(target)
+            if closed:
+                vfs.make_read_only(target)
+        finally:
+            vfs.close(target)
+    finally:
+        vfs.close(source)
+    vfs.rename(path + ".tmp", path)
+    vfs.fsync_dir(directory)
+
+
+def drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
     """Before the bytes go: an entry for them would point into those that follow."""
     for suffix in (IDX, TIMEIDX):
         with suppress(FileNotFoundError):

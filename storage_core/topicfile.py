@@ -53,6 +53,12 @@ class TopicFile:
         return store.override(self.settings)
 
 
+def gets_syncs(current: TopicFile, settings: Mapping[str, Any], store: StoreConfig) -> bool:
+    """Whether these settings end ``fsync=none``: its records count as durable from then on."""
+    wanted = with_settings(current, settings).config(store)
+    return current.config(store).fsync == "none" and wanted.fsync != "none"
+
+
 def path_of(topic: str) -> str:
     """Where a topic's file stands."""
     return f"topics/{topic}/topic.json"

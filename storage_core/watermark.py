@@ -114,6 +114,19 @@ def rebuild(
         _store(vfs, topic, topic_uuid, {**known, **ends})
 
 
+def lower(
+    vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
+) -> None:
+    """Show no more of partitions than there is, durably: without syncs a power cut takes records.
+
+    Before anything is written there: it would be seen before it is published.
+    """
+    shown = read(vfs, topic, topic_uuid)
+    if shown is not None and any(shown.end(partition) > end for partition, end in ends.items()):
+        publish(vfs, topic, topic_uuid, ends, timeout_ms)
+        make_durable(vfs, topic)
+
+
 def make_durable(vfs: Vfs, topic: str) -> None:
     """Keep a power cut from taking back what was published."""
     fd = vfs.open(path_of(topic), "read")

@@ -59,7 +59,7 @@ STORAGE_CORE_LAYERS = [
         "foreign.retention",
     ),
     ("commit_parts", "inspection", "reader", "rewinding", "segment"),
-    ("intents",),
+    ("intents", "unsynced"),
     ("foreign.isolation", "foreign.segment", "recovery", "segment_reader"),
     ("check", "foreign.segments", "tail"),
     ("apply", "commit_host", "foreign.compaction", "scrubbing", "sweeping"),

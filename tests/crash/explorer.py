@@ -15,7 +15,16 @@ from random import Random
 from storage_core import Store, StoreConfig
 from storage_core.errors import InvalidCommitError, TopicNotFoundError
 from tests.crash.disk import Choice, Choose, Item, kept, lost
-from tests.crash.invariants import CONFIG, History, World, check_recovered, check_view, logs, look
+from tests.crash.invariants import (
+    CONFIG,
+    History,
+    World,
+    check_recovered,
+    check_view,
+    has_no_syncs,
+    logs,
+    look,
+)
 from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
 from tests.stores import columns_of
@@ -173,7 +182,10 @@ class Explorer:
         # A deletion that is not durable yet may be undone: only then may the start go back.
         for place, (start, _) in look(vfs.power_cut(lost, vfs.boot)).items():
             history.starts[place] = start
+        store = Store(vfs, CONFIG)
         for place, (start, values) in view.items():
+            if has_no_syncs(store, place[0]):
+                continue
             history.seen |= {(*place, start + n): value for n, value in enumerate(values)}
 
     def _killed(self, vfs: MemoryVfs, history: History, where: str) -> None:

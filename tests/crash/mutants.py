@@ -36,10 +36,13 @@ from storage_core import (
 from storage_core.commit_steps import CommitSteps
 from storage_core.committer import Committer
 from storage_core.intents import Intents
+from storage_core.layouts.base import Layout
 from storage_core.ledger import Ledger
+from storage_core.listing import Listing
 from storage_core.recovery import Recovery
 from storage_core.segment import ActiveSegment
 from storage_core.tail import Tail
+from storage_core.unsynced import Unsound, first_unsound
 from storage_core.vfs import Vfs
 from tests.crash.recording import MemoryVfs
 
@@ -358,6 +361,13 @@ def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metafile, "load", load)
 
 
+def only_the_ends(patch: pytest.MonkeyPatch) -> None:
+    def first(vfs: Vfs, layout: Layout, listing: Listing, _: int) -> Unsound | None:
+        return first_unsound(vfs, layout, listing, listing.bases[-1])
+
+    patch.setattr(recovery, "first_unsound", first)
+
+
 MUTANTS: dict[str, Mutant] = {
     # Appends
     "segments are not synced": Mutant(without(ActiveSegment, "_fsync"), "appends"),
@@ -410,6 +420,15 @@ MUTANTS: dict[str, Mutant] = {
         silent_recovery("run", "fsync_dir"), "fsync_dir topics/t/1/segments"
     ),
     "a clean word is believed after a reboot": Mutant(boot_is_ignored, "interval"),
+    # Topics without syncs
+    "segments that nobody synced are believed": Mutant(
+        without(recovery, "first_unsound"), "no syncs"
+    ),
+    "segments that nobody synced are not read": Mutant(only_the_ends, "no syncs"),
+    "syncs are promised before they are made": Mutant(
+        without(maintenance, "while_durable", lambda topic, logs, change: change()),  # noqa: ARG005
+        "syncs again",
+    ),
     # Retention and topics
     "segments are deleted without a tomb": Mutant(tombless, "retention"),
     "names of tombs are not synced": Mutant(

@@ -93,6 +93,29 @@ def lazy_topic(world: World) -> None:
     world.commit(world.stage("app", 1, {("t", 0): 2, ("t", 1): 1}))
 
 
+def without_syncs(world: World) -> None:
+    """Segments that nobody syncs; a commit makes them durable, and more come behind it."""
+    for number in range(5):
+        world.append_lazily("t", 0, (b"early-%d" % number).ljust(BIG, b"."))
+    world.append_lazily("t", 1, b"early")
+    world.commit(world.stage("app", 1, {("t", 0): 1, ("t", 1): 4}, size=BIG))
+    for number in range(6):
+        world.append_lazily("t", number % 2, (b"late-%d" % number).ljust(2 * BIG, b"."))
+    world.store.merge()
+    world.commit(world.stage("app", 2, {("t", 0): 1}))
+    world.append_lazily("t", 0, b"last")
+
+
+def syncs_from_now_on(world: World) -> None:
+    """A topic without syncs gets them: from then on everything counts."""
+    for number in range(4):
+        world.append_lazily("t", number % 2, (b"lazy-%d" % number).ljust(2 * BIG, b"."))
+    world.store.alter_topic("t", fsync="batch")
+    for partition in range(2):
+        world.settle("t", partition)
+        world.append("t", partition, b"synced-%d" % partition)
+
+
 def by_chance(seed: int, *, lazy: bool) -> Scenario:
     """Some steps in some order; the same for the same seed."""
 
@@ -142,6 +165,8 @@ STORIES: dict[str, Story] = {
     "aborts": Story(aborts, {"t": 2, "u": 2}, {}),
     "retention": Story(retention, {"t": 2}, SMALL),
     "topics": Story(topics_come_and_go, {"t": 1, "u": 2}, {}),
+    "no syncs": Story(without_syncs, {"t": 2}, {**SMALL, "fsync": "none"}),
+    "syncs again": Story(syncs_from_now_on, {"t": 2}, {**SMALL, "fsync": "none"}),
     "interval": Story(lazy_topic, {"t": 2}, {"fsync": "interval", "fsync_interval_ms": 3_600_000}),
 }
 
@@ -157,7 +182,8 @@ def story_by_chance(seed: int) -> Story:
     }
     lazy = rng.random() < 0.2
     if lazy:
-        settings |= {"fsync": "interval", "fsync_interval_ms": 3_600_000}
+        fsync = rng.choice(("interval", "none"))
+        settings |= {"fsync": fsync, "fsync_interval_ms": 3_600_000}
     return Story(by_chance(seed, lazy=lazy), {"t": 2, "u": 1}, settings)
 
 

@@ -1,0 +1,163 @@
+"""Topics without syncs after a power cut: a shorter log, never a closed partition or a hole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from storage_core import Store, watermark
+from storage_core.errors import DamagedLogError
+from tests.crash.disk import lost
+from tests.crash.invariants import CONFIG, History, World, look, new_store
+from tests.crash.scenarios import BIG, SMALL
+from tests.faults import CrashError, faulty
+from tests.stores import (
+    TOPIC,
+    after_reboot,
+    columns_of,
+    errors,
+    make_store,
+    names,
+    on,
+    overwrite,
+    reopen,
+    segment,
+    segments,
+    tree,
+    values,
+)
+
+ALL = [b"%d" % number for number in range(8)]
+
+
+def four_segments(path: Path) -> None:
+    """Two records in each, never synced; the last segment is open."""
+    with make_store(path, fsync="none", index_interval_bytes=0) as store:
+        for value in ALL:
+            store.append(TOPIC, 0, [value])
+            if value in (b"1", b"3", b"5"):
+                store.roll(TOPIC, 0)
+
+
+def lose(path: Path, base: int, how: str) -> None:
+    """What a power cut may leave of a segment with two records."""
+    log = segment(path, base)
+    frame = log.stat().st_size // 2
+    os.chmod(log, 0o644)
+    if how == "garbled":
+        overwrite(log, lambda data: data.__setitem__(slice(frame + 64, frame + 72), bytes(8)))
+    else:
+        os.truncate(log, {"empty": 0, "torn": frame + 9, "a frame less": frame}[how])
+    os.chmod(log, 0o444)
+
+
+@pytest.mark.row(1, 4)
+@pytest.mark.parametrize(
+    ("how", "left"), [("empty", 2), ("torn", 3), ("a frame less", 3), ("garbled", 3)]
+)
+def test_the_log_ends_at_the_first_bad_place_whatever_stands_behind_it(
+    how: str, left: int, tmp_path: Path
+) -> None:
+    four_segments(tmp_path)
+    lose(tmp_path, 2, how)
+    behind = {base: segment(tmp_path, base).read_bytes() for base in (4, 6)}
+    store = after_reboot(tmp_path)
+    assert store.append(TOPIC, 0, [b"next"]).start == left
+    assert values(store) == [*ALL[:left], b"next"]
+    assert errors(store) == []
+    saved = {(segments(tmp_path) / name).read_bytes() for name in names(tmp_path, ".broken")}
+    assert saved >= set(behind.values())
+    again = after_reboot(tmp_path)
+    assert again.append(TOPIC, 0, []).start == left + 1
+    assert values(again) == [*ALL[:left], b"next"]
+
+
+def test_the_report_says_what_was_set_aside(tmp_path: Path) -> None:
+    four_segments(tmp_path)
+    lose(tmp_path, 2, "a frame less")
+    behind = sum(segment(tmp_path, base).stat().st_size for base in (4, 6))
+    (report,) = after_reboot(tmp_path).repair()
+    assert (report.end_offset, report.cut_bytes, report.removed_segments) == (3, behind, 2)
+    assert report.saved_as is not None
+    assert (tmp_path / report.saved_as).exists()
+
+
+@pytest.mark.row(4)
+@pytest.mark.parametrize("how", ["empty", "torn", "a frame less", "garbled"])
+def test_a_crash_at_any_step_of_it_ends_in_the_same_bytes(how: str, tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    four_segments(original)
+    lose(original, 2, how)
+
+    def recover(path: Path, crash_after: int | None = None) -> int:
+        vfs = faulty(path)
+        vfs.boot, vfs.crash_after = os.urandom(16), crash_after
+        on(vfs).repair()
+        return vfs.changes
+
+    whole = tmp_path / "whole"
+    shutil.copytree(original, whole)
+    steps = recover(whole)
+    expected = tree(segments(whole))
+    assert steps > 10
+    for count in range(steps):
+        path = tmp_path / f"crash-{count}"
+        shutil.copytree(original, path)
+        with pytest.raises(CrashError):
+            recover(path, count)
+        recover(path)
+        assert tree(segments(path)) == expected
+        shutil.rmtree(path)
+
+
+@pytest.mark.row(6)
+@pytest.mark.parametrize("how", ["empty", "torn", "a frame less"])
+def test_what_a_commit_made_durable_is_damage_when_it_goes_bad(how: str, tmp_path: Path) -> None:
+    four_segments(tmp_path)
+    store = reopen(tmp_path)
+    stage = store.stage("job")
+    stage.write(TOPIC, 0, columns_of([b"committed"]))
+    store.commit("job", stage.finish())
+    store.close()
+    (tmp_path / "meta/checkpoint.json").unlink()
+    lose(tmp_path, 2, how)
+    before = tree(segments(tmp_path))
+    with pytest.raises(DamagedLogError, match="were durable"):
+        after_reboot(tmp_path).append(TOPIC, 0, [b"x"])
+    assert tree(segments(tmp_path)) == before
+
+
+def test_a_killed_writer_leaves_nothing_to_cut(tmp_path: Path) -> None:
+    four_segments(tmp_path)
+    vfs = faulty(tmp_path)
+    on(vfs).repair()
+    assert values(reopen(tmp_path)) == ALL
+    assert names(tmp_path, ".broken") == []
+
+
+def test_no_reader_sees_a_part_of_a_commit_where_more_was_shown_before() -> None:
+    vfs = new_store({"t": 2}, fsync="none", **SMALL)
+    world = World(vfs, History(), CONFIG)
+    world.append_lazily("t", 0, b"a".ljust(BIG, b"."), b"b".ljust(BIG, b"."))
+    # The visible end may reach the disk although what it shows does not.
+    watermark.make_durable(vfs, "t")
+    vfs = vfs.power_cut(lost, b"a second boot...")
+    store = Store(vfs, CONFIG)
+    assert store.visible_ends("t") == (2, 0)
+    world = World(vfs, History(), CONFIG)
+    txn = world.stage("app", 1, {("t", 0): 2, ("t", 1): 1})
+
+    def observe(kind: str, path: str) -> None:
+        vfs.hook = None
+        for disk in (vfs, vfs.power_cut(lost, b"a third boot....")):
+            shown = [bool(found) for _, found in look(disk).values()]
+            assert shown in ([], [False], [False, False], [True, True]), f"{kind} {path}"
+        vfs.hook = observe
+
+    vfs.hook = observe
+    world.commit(txn)
+    vfs.hook = None
+    assert [len(found) for _, found in look(vfs).values()] == [2, 1]
