@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import metafile
-from .durable import ensure_lock_file, locked
+from .durable import ensure_lock_file, locked, sync_directories
 from .errors import DamagedMetadataError, InvalidRecordError
 from .identity import timestamp
 from .naming import MAX_OFFSET, check_name
@@ -63,6 +63,9 @@ def commit(
     ensure_lock_file(vfs, lock)
     with locked(vfs, lock, timeout_ms):
         fields = metafile.read(vfs, path)
+        if fields is None:
+            # Whoever made the directory may have failed to sync its name.
+            sync_directories(vfs, directory)
         topics = {} if fields is None else _topics(fields, path)
         for topic, ends in offsets.items():
             entry = topics.get(topic)

@@ -8,6 +8,7 @@ run says what would be done and what it would save, and needs no right to write.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 
 from . import groups as consumer_groups
 from .config import CleanupPolicy, Compression
@@ -69,10 +70,12 @@ class LifecycleStore(ReadStore):
         pace, reports = Pace(self._vfs, progress, stop), []
         for partition, offset in before.items():
             self._require_partition(topic, partition)
-            upkeep = self._engine.upkeep(topic, partition)
+            with typed_metadata_errors(topic):
+                upkeep = self._engine.upkeep(topic, partition)
             hold = self._hold(topic, partition, upkeep.config.retention_hold_groups)
             try:
-                reports.append(upkeep.delete_records(pace, offset, hold, dry_run=dry_run))
+                with _typed_errors(topic, dry_run=dry_run):
+                    reports.append(upkeep.delete_records(pace, offset, hold, dry_run=dry_run))
             except StoppedError:
                 break
         return reports
@@ -207,7 +210,8 @@ class LifecycleStore(ReadStore):
         reports = []
         for name, partition in self._places(topic, dry_run=dry_run):
             try:
-                report = run(self._engine.upkeep(name, partition), pace)
+                with _typed_errors(name, dry_run=dry_run):
+                    report = run(self._engine.upkeep(name, partition), pace)
             except StoppedError:
                 break
             if report.segments_before or report.note or not report.done:
@@ -238,3 +242,10 @@ class LifecycleStore(ReadStore):
     def _require_writable(self) -> None:
         with typed_metadata_errors():
             self._engine.require_writable()
+
+
+def _typed_errors(topic: str, *, dry_run: bool) -> AbstractContextManager[None]:
+    """Those of calls between the steps; the steps say more of their own."""
+    if dry_run:
+        return typed_metadata_errors(topic)
+    return typed_write_errors(f"looking after topic {topic!r}", topic)

@@ -71,7 +71,8 @@ class ReadStore:
     def recovery_due(self, topic: str, partition: int) -> bool:
         """Whether the last writer left the partition unclean, so that its end may be too old."""
         self._require_partition(topic, partition)
-        return self._engine.recovery_due(topic, partition)
+        with typed_metadata_errors(topic):
+            return self._engine.recovery_due(topic, partition)
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition at one instant: a consistent snapshot."""
@@ -198,7 +199,8 @@ class ReadStore:
 
     def groups(self) -> list[str]:
         """Consumer groups that committed offsets here."""
-        return consumer_groups.names(self._vfs, self._engine.groups_directory)
+        with typed_metadata_errors():
+            return consumer_groups.names(self._vfs, self._engine.groups_directory)
 
     def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
         """A group's next offsets by topic and partition; empty for an unknown group.

@@ -86,7 +86,7 @@ class Store(LifecycleStore):
                 return self._engine.create_topic(topic, partitions, settings)
         except TopicExistsError:
             if exist_ok:
-                return self._engine.topic(topic)
+                return self.topic(topic)
             raise
 
     def delete_topic(self, topic: str) -> None:
@@ -240,7 +240,7 @@ class Store(LifecycleStore):
         self._require_writable()
         uuids = {}
         for topic, ends in offsets.items():
-            uuids[topic] = str(self._engine.topic(topic).uuid)
+            uuids[topic] = str(self.topic(topic).uuid)
             for partition in ends:
                 self._require_partition(topic, partition)
         directory, timeout_ms = self._engine.groups_directory, self._config.lock_timeout_ms

@@ -56,6 +56,8 @@ class History:
     transactions: tuple[Transaction, ...] = ()
     committed: set[tuple[str, int]] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
+    groups: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
+    """How far a group has come: the last offset that was acknowledged, and the last one tried."""
 
     def forget(self, topic: str) -> None:
         """Nothing of a topic that is gone is expected any more; one of its name may come."""
@@ -134,14 +136,21 @@ class World:
         for place, offsets in result.offsets.items():
             for n, value in enumerate(txn.values[place]):
                 self.history.acked[*place, offsets.start + n] = value
-            self.settle(*place)
+            self.settle(*place, offsets.start)
 
-    def settle(self, topic: str, partition: int) -> None:
-        """A commit, or another policy, made durable what stood there."""
-        for at, value in list(self.history.unsynced.items()):
-            if at[:2] == (topic, partition):
-                self.history.acked[at] = self.history.unsynced.pop(at)
-                assert self.history.acked[at] == value
+    def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Let a group come further."""
+        at = (group, topic, partition)
+        self.history.groups[at] = (self.history.groups.get(at, (0, 0))[0], offset)
+        self.store.commit_offsets(group, {topic: {partition: offset}})
+        self.history.groups[at] = (offset, offset)
+
+    def settle(self, topic: str, partition: int, upto: int) -> None:
+        """A commit, or another policy, made durable what stood there; what stood behind is lost."""
+        for at in [at for at in self.history.unsynced if at[:2] == (topic, partition)]:
+            value = self.history.unsynced.pop(at)
+            if at[2] < upto:
+                self.history.acked[at] = value
 
     def abort(self, txn: Transaction) -> None:
         """Give a job up that nobody committed: its records must never appear."""
@@ -282,6 +291,9 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
             assert there == value or offset < start, (
                 f"{name} {topic}-{partition}@{offset}: {there!r}"
             )
+    for (group, topic, partition), (acked, tried) in history.groups.items():
+        offset = store.committed_offsets(group).get(topic, {}).get(partition, 0)
+        assert acked <= offset <= tried, f"{group} has come to {offset}, not {acked}"
     found = {value for _, values in view.values() for value in values}
     gone = retained(view, history)
     topics = {topic for topic, _ in view}
