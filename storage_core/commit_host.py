@@ -52,6 +52,16 @@ class Host(Protocol):
         """Work out lost visible ends again; what pending commits added stays invisible."""
 
 
+class Footing(Protocol):
+    """What commits stand on where topics have no identity on disk; partitions are held."""
+
+    def before(self, topic: str, partition: int) -> bytes:
+        """Bytes that tell a partition's log, as it is, from another under its name."""
+
+    def holds(self, intent: PartitionIntent) -> bool | None:
+        """Whether that log still holds them; None if nothing can be said."""
+
+
 class Commits(Protocol):
     """What a log must know of commits that span partitions."""
 

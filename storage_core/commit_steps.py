@@ -5,25 +5,32 @@ Safe to repeat: what an earlier attempt did is found in the log and in the ledge
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
-from .commit_host import Host, Logs
-from .errors import CommitUnknownError, TopicNotFoundError
+from .commit_host import Footing, Host, Logs
+from .errors import CommitUnknownError, DamagedLogError, TopicNotFoundError
 from .faults import write_failure
 from .intents import Intent, Intents, PartitionIntent
 from .ledger import Ledger, LedgerEntry
 from .staging import StagedPart, TopicPartition
 
+_log = logging.getLogger("storage_core")
+
 
 class CommitSteps:
     """For whoever holds the names of application and job. Safe for several threads."""
 
-    def __init__(self, host: Host, intents: Intents, ledger: Ledger) -> None:
+    def __init__(
+        self, host: Host, intents: Intents, ledger: Ledger, footing: Footing | None
+    ) -> None:
         self._host = host
         self._intents = intents
         self._ledger = ledger
+        self._footing = footing
 
     def plan(
         self,
@@ -53,11 +60,13 @@ class CommitSteps:
                 # Typed here: the other partitions that are held have nothing to do with it.
                 what = f"{topic}-{partition}: syncing before a commit"
                 raise write_failure(what, error, topic, partition) from error
+            before = b"" if self._footing is None else self._footing.before(topic, partition)
             ordered = tuple(sorted(group, key=lambda part: part.own_file))
             planned.append(
                 PartitionIntent(
                     topic, topics[topic], partition,
                     log.end_offset, log.active.number, log.active.size, ordered,
+                    before.hex(),
                 )
             )  # fmt: skip
         transaction, plain = str(uuid.uuid4()), app == job
@@ -103,6 +112,33 @@ class CommitSteps:
         except OSError as error:
             raise outcome_unknown(intent, error) from error
 
+    def without_made_anew(self, intent: Intent) -> Intent:
+        """The intent but for topics that others deleted and made anew: their records went too.
+
+        Their logs do not hold what the commit found. All partitions held.
+
+        Raises:
+            DamagedLogError: only some partitions of a topic hold it. Nothing was touched.
+        """
+        if self._footing is None:
+            return intent
+        kept = {}
+        for topic, uid in intent.topics.items():
+            parts = [part for part in self.alive(intent) if part.topic == topic]
+            if not self._ledger.has(topic, uid, intent.app, intent.version):
+                found = {part.partition: self._footing.holds(part) for part in parts}
+                if False in found.values():
+                    if True in found.values():
+                        raise _half_there(intent, topic, found)
+                    _log.warning(
+                        "topic %r was made anew: the commit of job %s to it is given up",
+                        topic, intent.job,
+                    )  # fmt: skip
+                    continue
+            kept[topic] = uid
+        partitions = tuple(part for part in intent.partitions if part.topic in kept)
+        return replace(intent, topics=kept, partitions=partitions)
+
     def _is_alive(self, topic: str, topic_uuid: str) -> bool:
         try:
             return str(self._host.topic(topic).uuid) == topic_uuid
@@ -126,6 +162,17 @@ class CommitSteps:
                 log = logs[topic, partition] = self._host.log(topic, partition)
                 stack.enter_context(log.exclusive(finishing=finishing))
             yield logs
+
+
+def _half_there(intent: Intent, topic: str, found: Mapping[int, bool | None]) -> DamagedLogError:
+    changed = [partition for partition, stands in found.items() if stands is False]
+    return DamagedLogError(
+        f"{topic}-{changed[0]} does not hold what the commit of job {intent.job} found there, but "
+        "other partitions of the topic do. Restore its files from a copy, or move the redo record "
+        f"{intent.transaction}.json away to give the commit up.",
+        topic=topic,
+        partition=changed[0],
+    )
 
 
 def outcome_unknown(intent: Intent, cause: object) -> CommitUnknownError:

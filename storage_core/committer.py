@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .commit_host import Host
+from .commit_host import Footing, Host
 from .commit_parts import claimed_parts, verify_parts
 from .commit_steps import CommitSteps, outcome_unknown
 from .config import StoreConfig
@@ -65,7 +65,15 @@ class CommitResult:
 class Committer:
     """Stages and commits for one store. Safe for several threads and processes."""
 
-    def __init__(self, vfs: Vfs, meta: str, staging: str, host: Host, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        vfs: Vfs,
+        meta: str,
+        staging: str,
+        host: Host,
+        config: StoreConfig,
+        footing: Footing | None = None,
+    ) -> None:
         self._vfs = vfs
         self._staging = staging
         self._host = host
@@ -73,7 +81,7 @@ class Committer:
         self._swept = -1.0
         self.intents = Intents(vfs, f"{meta}/intents", staging)
         self.ledger = Ledger(vfs, f"{meta}/ledger")
-        self._steps = CommitSteps(host, self.intents, self.ledger)
+        self._steps = CommitSteps(host, self.intents, self.ledger, footing)
 
     def stage(self, job: str, config_of: ConfigOf, check_of: CheckOf) -> Stage:
         """Private files for one task of a job, checked before they are written."""
@@ -194,7 +202,7 @@ class Committer:
             self._steps.decide(intent)
             wanted = {(part.topic, part.partition) for part in self._steps.alive(intent)}
             with self._steps.held(wanted, finishing=True) as logs:
-                self._steps.finish(intent, logs)
+                self._steps.finish(self._steps.without_made_anew(intent), logs)
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """Whether an intent names this partition."""

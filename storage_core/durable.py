@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from .errors import LockTimeoutError, TopicNotFoundError
 from .vfs import Buffer, Vfs
 
+_COPIED_BYTES = 4 << 20
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.0002, 0.02
 
 
@@ -89,6 +90,33 @@ def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None
     vfs.rename(temporary, path)
     if sync:
         vfs.fsync_dir(parent(path))
+
+
+def keep_head(vfs: Vfs, path: str, size: int) -> None:
+    """Put the first ``size`` bytes of a file in its place in one step.
+
+    Cutting the file itself would kill readers that have mapped it.
+    """
+    temporary = path + ".tmp"
+    with suppress(FileNotFoundError):  # left by a crash
+        vfs.unlink(temporary)
+    source = vfs.open(path, "read")
+    try:
+        fd = vfs.open(temporary, "create")
+        try:
+            position = 0
+            while position < size:
+                data = vfs.pread(source, min(_COPIED_BYTES, size - position), position)
+                if not data:
+                    raise OSError(5, "a file ends before its size", path)
+                position = write_all(vfs, fd, [data], position)
+            vfs.fsync(fd)
+        finally:
+            vfs.close(fd)
+    finally:
+        vfs.close(source)
+    vfs.rename(temporary, path)
+    vfs.fsync_dir(parent(path))
 
 
 def link_over_empty(vfs: Vfs, path: str, target: str) -> None:

@@ -29,7 +29,10 @@ _MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartitionIntent:
-    """What one partition gets. ``segment`` and ``position`` say where its log ended."""
+    """What one partition gets. ``segment`` and ``position`` say where its log ended.
+
+    ``before`` are the last bytes there, in hex, for logs without an identity of their own.
+    """
 
     topic: str
     topic_uuid: str
@@ -38,6 +41,7 @@ class PartitionIntent:
     segment: int
     position: int
     parts: tuple[StagedPart, ...]
+    before: str = ""
 
     @property
     def end(self) -> int:
@@ -76,7 +80,7 @@ class Intents:
         Who finds an intent writes it again before acting on it: a killed process may have left it
         unsynced, and a sync that failed once proves nothing when it succeeds later.
         """
-        data = metafile.dump({"format": _FORMAT, **asdict(intent)})
+        data = metafile.dump({"format": _FORMAT, **_fields(intent)})
         if len(data) > _MAX_BYTES:
             raise InvalidCommitError(
                 f"job {intent.job} has too many parts for one commit: its redo record would have "
@@ -194,8 +198,18 @@ class Intents:
         numbers = (made.partition, made.start, made.segment, made.position)
         if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
             raise ValueError(f"{place} has impossible numbers")
+        if type(made.before) is not str or len(bytes.fromhex(made.before)) > made.position:
+            raise ValueError(f"{place} has impossible bytes before it")
         if topics.get(made.topic) != made.topic_uuid:
             raise ValueError(f"{place} is of no topic that it names")
         if any((part.topic, part.partition) != place for part in parts):
             raise ValueError(f"{place} holds parts of others")
         return made
+
+
+def _fields(intent: Intent) -> dict[str, Any]:
+    fields = asdict(intent)
+    for entry in fields["partitions"]:
+        if not entry["before"]:
+            del entry["before"]
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -157,11 +157,7 @@ class NativeEngine:
         )
 
     def repair(self) -> list[RecoveryReport]:
-        owners = set()
-        for topic in self.topics():
-            with suppress(StorageError):  # told below, when the others are repaired
-                owners.add(self._catalog.get(topic).store_uuid)
-        opening.restore_identity(self._vfs, self._config, owners)
+        opening.restore_identity(self._vfs, self._config, self.topics(), self._catalog.get)
         self.require_writable()
         reports: list[RecoveryReport] = []
         failed: StorageError | None = None

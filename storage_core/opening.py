@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from . import checkpoint, identity
@@ -10,9 +11,11 @@ from .durable import make_directories
 from .errors import (
     IdentityError,
     NotWritableError,
+    StorageError,
     UnsafeFilesystemError,
 )
 from .identity import Identity
+from .topicfile import TopicFile
 from .vfs import Vfs
 
 _UNSAFE = ("nfs", "cifs", "smb", "fuse")
@@ -26,10 +29,25 @@ def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
     return created
 
 
-def restore_identity(vfs: Vfs, config: StoreConfig, owners: set[UUID]) -> None:
-    """Give a store that lost ``broker.id`` the identity that its topics remember."""
+def restore_identity(
+    vfs: Vfs, config: StoreConfig, topics: Iterable[str], topic_of: Callable[[str], TopicFile]
+) -> None:
+    """Give a store that lost ``broker.id`` the identity that its topics remember.
+
+    Raises:
+        StorageError: those that could tell cannot be read. A new identity would lock them out.
+    """
     if identity.read(vfs) is not None:
         return
+    owners: set[UUID] = set()
+    unread: StorageError | None = None
+    for topic in topics:
+        try:
+            owners.add(topic_of(topic).store_uuid)
+        except StorageError as error:
+            unread = unread or error
+    if unread is not None and not owners:
+        raise unread
     if len(owners) > 1:
         raise IdentityError(
             f"{identity.PATH} is missing and the topics belong to {len(owners)} stores. "

@@ -56,7 +56,7 @@ class ForeignCatalog:
         return [name for name in found if self._internal or not name.startswith("__")]
 
     def get(self, topic: str) -> TopicFile:
-        """What can be said of a topic. Its uuid changes when we make it anew, never by a copy.
+        """What can be said of a topic. Its uuid changes when we make or delete it, never by a copy.
 
         Nothing of the file system is in it: a restored copy has other inodes, a remounted disk
         another device, and both would take every stream and commit for one of another topic.
@@ -105,8 +105,7 @@ class ForeignCatalog:
             if topic in existing:
                 raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
             check_no_case_clash(topic, existing)
-            make_directories(self._vfs, parent(_made(topic)))
-            replace_file(self._vfs, _made(topic), uuid.uuid4().bytes)
+            self._make_other(topic)
             self._make_logs(topic, 0, partitions)
             self._register(topic, partitions)
         return self.get(topic)
@@ -130,6 +129,9 @@ class ForeignCatalog:
             directory = self._layout.names.topic_directory(topic)
             self._vfs.rename(directory, trash)
             self._vfs.fsync_dir(parent(directory))
+            # What the broker makes under this name later is another topic: old commits to this one
+            # must neither be finished there nor count as done.
+            self._make_other(topic)
             self._register(topic, None)
             remove_tree(self._vfs, parent(trash))
 
@@ -139,6 +141,11 @@ class ForeignCatalog:
         ensure_lock_file(self._vfs, _LOCK)
         with locked(self._vfs, _LOCK, self._config.lock_timeout_ms):
             yield
+
+    def _make_other(self, topic: str) -> None:
+        """Let the name stand for another topic from now on."""
+        make_directories(self._vfs, parent(_made(topic)))
+        replace_file(self._vfs, _made(topic), uuid.uuid4().bytes)
 
     def _make_logs(self, topic: str, first: int, end: int) -> None:
         for partition in range(first, end):

@@ -20,6 +20,7 @@ from ..staging import StageCheck, StagedPart
 from ..topicfile import TopicFile
 from ..vfs import Vfs
 from .catalog import ForeignCatalog
+from .footing import RowFooting
 from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
@@ -51,7 +52,9 @@ class ForeignEngine:
         self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
         self._lock = threading.Lock()
         self._segments: dict[tuple[UUID, int], RowSegments] = {}
-        self.committer = Committer(vfs, STATE_DIRECTORY, f"{STATE_DIRECTORY}/staging", self, config)
+        staging = f"{STATE_DIRECTORY}/staging"
+        footing = RowFooting(vfs, layout, self.log)
+        self.committer = Committer(vfs, STATE_DIRECTORY, staging, self, config, footing)
         self._logs: dict[tuple[UUID, int], RowLog] = {}
 
     def topics(self) -> list[str]:
@@ -61,7 +64,8 @@ class ForeignEngine:
         return self._catalog.get(topic)
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
-        count = self._catalog.get(topic).partitions
+        found = self._catalog.get(topic)
+        count, topic_uuid = found.partitions, str(found.uuid)
         intents = self.committer.intents
         while True:
             mark = intents.mark()
@@ -73,7 +77,8 @@ class ForeignEngine:
         # A decided commit that is not finished is invisible on all its partitions.
         for intent in pending:
             for part in intent.partitions:
-                if part.topic == topic and part.partition < count:
+                same = (part.topic, part.topic_uuid) == (topic, topic_uuid)
+                if same and part.partition < count:
                     ends[part.partition] = min(ends[part.partition], part.start)
         return tuple(ends)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..bounds import Integers
 from ..broker_index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from ..columns import Columns, Int64s
-from ..durable import create_file, make_directories, replace_file, write_all
+from ..durable import create_file, keep_head, make_directories, replace_file, write_all
 from ..errors import DamagedLogError, UnsupportedColumnError
 from ..records import TIMESTAMP_SUPPLIED
 from ..source import WindowSource
@@ -81,7 +81,11 @@ class RowFiles:
     def check_storable(self, columns: Columns) -> None:
         """Raise for records that an append would refuse, by encoding them for nothing."""
         self.check(columns)
-        self._pieces(columns, Target("", 0, 0, 0, 0))
+        self.encoded_bytes(columns)
+
+    def encoded_bytes(self, columns: Columns) -> int:
+        """How many bytes these records take in the files."""
+        return sum(len(piece.data) for piece in self._pieces(columns, Target("", 0, 0, 0, 0)))
 
     def target(self) -> Target:
         """The last file, cut to whole records; made if there is none.
@@ -198,13 +202,9 @@ class RowFiles:
                     with suppress(FileNotFoundError):
                         self._vfs.unlink(name)
             elif segment.number == number:
-                fd = self._vfs.open(path, "write")
-                try:
-                    if self._vfs.fstat(fd).size > size:
-                        self._vfs.truncate(fd, size)
-                        self._vfs.fsync(fd)
-                finally:
-                    self._vfs.close(fd)
+                stat = self._vfs.stat(path)
+                if stat is not None and stat.size > size:
+                    keep_head(self._vfs, path, size)
         self._vfs.fsync_dir(directory)
 
     def _cut(self, path: str, position: int, size: int) -> None:

@@ -122,15 +122,22 @@ class RowLog:
         """Make durable what stands before a commit. Only inside ``exclusive``."""
         self._files.sync(self._target)
 
+    def added_bytes(self, intent: PartitionIntent) -> int:
+        """How many bytes a commit adds."""
+        return sum(map(self._files.encoded_bytes, self._staged(intent)))
+
     def apply(self, intent: PartitionIntent) -> None:
         """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
         self._files.rewind(intent.segment, intent.position)
         self._target = self._files.target()
+        for columns in self._staged(intent):
+            self.check(columns)
+            self._target = self._files.append(self._target, columns)
+
+    def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:
         for part in intent.parts:
             for frame in read_part(self._vfs, part):
-                columns = frame_columns(frame.header, pa.py_buffer(frame.buffers[1]))
-                self.check(columns)
-                self._target = self._files.append(self._target, columns)
+                yield frame_columns(frame.header, pa.py_buffer(frame.buffers[1]))
 
     def flush(self) -> None:
         """Nothing waits: every append syncs."""

@@ -11,6 +11,8 @@ from ..index import SparseIndex
 from ..source import Source
 from ..vfs import FileStat
 
+LAST_BYTES = 256
+
 
 class RowEnd(NamedTuple):
     """The end of the last segment: where whole records end, and the damage behind them if any.

@@ -23,12 +23,11 @@ from .isolation import IsolationLevel, PartitionIsolation, high_watermark
 from .joined import ClosedFile, JoinedSource, joined_index
 from .layout import RowLayout
 from .names import SegmentName
-from .row_end import RowEnd, extended
+from .row_end import LAST_BYTES, RowEnd, extended
 from .segment import RowSegment, WalkedEnd
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 
 _MAX_INDEX_BYTES = 1 << 30
-_LAST_BYTES = 256
 _JOINED_BYTES = 4 << 20
 COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
@@ -217,7 +216,7 @@ class RowSegments:
         )
         try:
             walked = segment.walk_to_end(None if start is None else (start.position, start.offset))
-            before = max(0, walked.position - _LAST_BYTES)
+            before = max(0, walked.position - LAST_BYTES)
             return RowEnd(
                 path,
                 base,

@@ -122,6 +122,23 @@ def test_repair_restores_a_missing_broker_id_from_the_topics(tmp_path: Path) -> 
     assert errors(store) == []
 
 
+def test_repair_invents_no_identity_while_a_topic_that_may_know_it_is_damaged(
+    tmp_path: Path,
+) -> None:
+    without_identity(tmp_path)
+    file = tmp_path / "topics/t/topic.json"
+    good = file.read_bytes()
+    file.write_text("{}")
+    with pytest.raises(DamagedMetadataError, match=r"topic\.json"):
+        reopen(tmp_path).repair()
+    assert identity.read(faulty(tmp_path)) is None
+    file.write_bytes(good)  # restored from a copy
+    with reopen(tmp_path) as store:
+        store.repair()
+        store.append(TOPIC, 0, [b"b"])
+        assert values(store) == [b"a", b"b"]
+
+
 def test_repair_does_not_choose_between_two_owners(tmp_path: Path) -> None:
     store = without_identity(tmp_path / "one")
     make_store(tmp_path / "two").close()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from storage_core import Store, StoreConfig
+from storage_core.errors import CommitUnknownError
+from tests.faults import CrashError, faulty
 from tests.processes import Processes
-from tests.stores import errors, values
+from tests.stores import TOPIC, columns_of, errors, values
 
 LAYOUTS = ["cursus", "cursus-broker", "rustlog"]
 
@@ -61,3 +65,46 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(
     written = store.append("t", 0, [b"next"])
     assert values(store)[written.start] == b"next"
     assert errors(store) == []
+
+
+def test_a_reader_that_has_mapped_a_file_lives_while_a_dead_commit_is_finished(
+    tmp_path: Path,
+) -> None:
+    config = StoreConfig(segment_bytes=1 << 20)
+    with Store.open(tmp_path, layout="cursus", create=True, config=config) as store:
+        store.create_topic(TOPIC)
+        store.append(TOPIC, 0, [b"a"])
+    vfs = faulty(tmp_path)
+    dying = Store(vfs, config, "cursus")
+    stage = dying.stage("job")
+    stage.write(TOPIC, 0, columns_of([b"c" * 1000] * 3000))
+    vfs.fail("pwritev", errno.EIO, path=".log", nth=3)
+    with pytest.raises(CommitUnknownError):
+        dying.commit("job", stage.finish())
+    child = get_context("spawn").Process(target=_read_while_it_is_finished, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def _read_while_it_is_finished(root: Path) -> None:
+    """Where a file is cut that is mapped, the reader dies of SIGBUS."""
+    config = StoreConfig(segment_bytes=1 << 20)
+    reading, writing = faulty(root), faulty(root)
+    mapped: list[str] = []
+
+    def die(kind: str, path: str) -> None:
+        if kind == "pwritev" and path.endswith(".log"):
+            raise CrashError
+
+    def finish_it_meanwhile(kind: str, path: str) -> None:
+        if kind == "map":
+            mapped.append(path)
+        elif kind == "close" and path in mapped and writing.hook is None:
+            writing.hook = die  # behind the rewind
+            with pytest.raises(CrashError):
+                Store(writing, config, "cursus").repair()
+
+    reading.hook = finish_it_meanwhile
+    assert values(Store(reading, config, "cursus")) == [b"a"]
+    assert writing.hook is not None

@@ -14,13 +14,14 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import (
     CommitUnknownError,
     ConfigError,
+    DamagedLogError,
     StorageError,
     TopicExistsError,
     TopicNotFoundError,
 )
 from tests.brokers import BROKER, TOPIC, read
 from tests.faults import faulty
-from tests.stores import columns_of
+from tests.stores import columns_of, tree
 
 
 def make(root: Path, layout: str, partitions: int = 1, **settings: Any) -> Store:
@@ -113,3 +114,90 @@ def test_a_restored_copy_is_the_same_topics_with_the_same_commits(
         again = restored.stage("again")
         again.write(TOPIC, 0, columns_of([b"first"]))
         assert restored.commit("again", again.finish(), app="app", version=1).skipped
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+@pytest.mark.parametrize("deleted_by_us", [False, True])
+@pytest.mark.parametrize("before", [[b"a"], []])
+def test_a_dead_commit_leaves_a_topic_alone_that_the_broker_made_anew(
+    tmp_path: Path, layout: str, deleted_by_us: bool, before: list[bytes]
+) -> None:
+    root, other = tmp_path / "log", tmp_path / "other"
+    store = make(root, layout)
+    if before:
+        store.append(TOPIC, 0, before)
+    leave_dead_commit(root, layout)
+    new = [b"new%d" % number for number in range(1000)]
+    make(other, layout).append(TOPIC, 0, new)
+    if deleted_by_us:
+        Store.open(root, layout=layout).delete_topic(TOPIC)
+    else:
+        shutil.rmtree(topic_directory(root))
+    topic_directory(other).rename(topic_directory(other, root))
+    with Store.open(root, layout=layout) as after:
+        after.repair()
+        assert after.append(TOPIC, 0, [b"next"]).start == 1000
+        assert read(after).values == [*new, b"next"]
+    assert not list((root / ".cursus-spark" / "intents").iterdir())
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+def test_a_dead_commit_touches_nothing_when_only_some_partitions_are_made_anew(
+    tmp_path: Path, layout: str
+) -> None:
+    root = tmp_path / "log"
+    store = make(root, layout, partitions=2)
+    for partition in (0, 1):
+        store.append(TOPIC, partition, [b"a"])
+    leave_dead_commit(root, layout, partitions=2)
+    log = next(
+        file
+        for file in sorted(topic_directory(root).rglob("*.log"), reverse=True)
+        if file.stat().st_size
+    )
+    log.write_bytes(log.read_bytes().replace(b"a", b"b"))
+    kept = tree(topic_directory(root))
+    with Store.open(root, layout=layout) as after:
+        for _ in range(2):
+            with pytest.raises(DamagedLogError, match="move the redo record"):
+                after.append(TOPIC, 0, [b"next"])
+    assert tree(topic_directory(root)) == kept
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+def test_a_version_is_not_skipped_in_a_topic_that_the_broker_made_anew(
+    tmp_path: Path, layout: str
+) -> None:
+    root, other = tmp_path / "log", tmp_path / "other"
+    store = make(root, layout)
+    make(other, layout).close()
+    for job in ("old", "new"):
+        stage = store.stage(job)
+        stage.write(TOPIC, 0, columns_of([job.encode()]))
+        assert not store.commit(job, stage.finish(), app="nightly", version=1).skipped
+        if job == "old":
+            store.delete_topic(TOPIC)
+            topic_directory(other).rename(topic_directory(other, root))
+            store = Store.open(root, layout=layout)
+    assert read(store).values == [b"new"]
+
+
+def leave_dead_commit(root: Path, layout: str, partitions: int = 1) -> None:
+    """A committer that died behind its intent, before it added anything."""
+    vfs = faulty(root)
+    dying = Store(vfs, StoreConfig(), layout)
+    stage = dying.stage("job")
+    for partition in range(partitions):
+        stage.write(TOPIC, partition, columns_of([b"committed"]))
+    parts = stage.finish()
+    vfs.fail("pwritev", errno.EIO, path=".log")
+    with pytest.raises(CommitUnknownError):
+        dying.commit("job", parts)
+
+
+def topic_directory(root: Path, as_below: Path | None = None) -> Path:
+    """Where the broker keeps the topic, or would below another root."""
+    found = next(
+        path for path in root.rglob(TOPIC) if path.is_dir() and ".cursus-spark" not in str(path)
+    )
+    return found if as_below is None else as_below / found.relative_to(root)
