@@ -3,22 +3,20 @@
 The invariants, by the numbers of the design: I1 what was acknowledged is there once, at its offset;
 I2 a transaction is on all its partitions or on none, for every reader; I3 nothing else is there; I4
 offsets are dense; I5 recovering twice is recovering once; I6 what was seen stays; I7 a transaction
-is in the log if and only if it is in the ledger; I9 nobody sees what a power cut can take; I10 the
+is in the log if and only if it is in the ledger; I8 nobody appends before a commit that is decided;
+I9 nobody sees what a power cut can take; I10 the
 start never goes back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from storage_core import StagedPart, Store, StoreConfig
-from storage_core.errors import (
-    DamagedLogError,
-    RecoveryNeededError,
-    TopicNotFoundError,
-)
+from storage_core import StagedPart, Store, StoreConfig, UpkeepReport
+from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
 from storage_core.handler import DiskHandler
 from storage_core.opening import first_boot
 from tests.crash.disk import kept
@@ -58,12 +56,15 @@ class History:
     deleting: set[str] = field(default_factory=set)
     groups: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     """How far a group has come: the last offset that was acknowledged, and the last one tried."""
+    allowed: dict[Place, int] = field(default_factory=dict)
+    """The largest start that retention or a deletion was asked for: none may lie behind it."""
 
     def forget(self, topic: str) -> None:
         """Nothing of a topic that is gone is expected any more; one of its name may come."""
         self.acked = {at: value for at, value in self.acked.items() if at[0] != topic}
         self.seen = {at: value for at, value in self.seen.items() if at[0] != topic}
         self.starts = {at: start for at, start in self.starts.items() if at[0] != topic}
+        self.allowed = {at: start for at, start in self.allowed.items() if at[0] != topic}
         self.transactions = ()
 
     def copy(self) -> History:
@@ -73,6 +74,40 @@ class History:
         return replace(self, **copied)
 
 
+class WatchedStore(Store):
+    """Writes down what it is asked to delete, before it does."""
+
+    def __init__(self, vfs: MemoryVfs, config: StoreConfig, history: History) -> None:
+        super().__init__(vfs, config)
+        self._history = history
+
+    def retain(
+        self, topic: str | None = None, *, dry_run: bool = False
+    ) -> dict[tuple[str, int], list[int]]:
+        # Not through a backend that fails: looking is no part of the story.
+        files = getattr(self.vfs, "inner", self.vfs)
+        for path in logs(files):
+            _, name, partition, *_, base = path.removesuffix(".log").split("/")
+            if topic in (None, name):
+                self._allow(name, int(partition), int(base))
+        # A dead one's commit is finished first, and what it adds may be old at once.
+        for intent in Store(files, CONFIG)._engine.committer.intents.pending():
+            for part in intent.partitions:
+                self._allow(part.topic, part.partition, part.end)
+        return super().retain(topic, dry_run=dry_run)
+
+    def delete_records(
+        self, topic: str, before: Mapping[int, int], **named: Any
+    ) -> list[UpkeepReport]:
+        for partition, offset in before.items():
+            self._allow(topic, partition, offset)
+        return super().delete_records(topic, before, **named)
+
+    def _allow(self, topic: str, partition: int, start: int) -> None:
+        allowed = self._history.allowed
+        allowed[topic, partition] = max(start, allowed.get((topic, partition), 0))
+
+
 class World:
     """The hands of a scenario: everything it does is written into the history."""
 
@@ -80,12 +115,13 @@ class World:
         self.vfs = vfs
         self.history = history
         self.config = config
-        self.store = Store(vfs, config)
+        self.store: Store = WatchedStore(vfs, config, history)
         self.jobs = 0
 
     def append(self, topic: str, partition: int, *values: bytes) -> None:
         self.history.tried.update(values)
         written = self.store.append(topic, partition, list(values))
+        assert not self.store._engine.committer.intents.naming(topic, partition), "I8"
         for offset, value in zip(range(written.start, written.end), values, strict=True):
             self.history.acked[topic, partition, offset] = value
 
@@ -109,7 +145,7 @@ class World:
     def reopen(self) -> None:
         """Leave cleanly and come back."""
         self.store.close()
-        self.store = Store(self.vfs, self.config)
+        self.store = WatchedStore(self.vfs, self.config, self.history)
 
     def stage(self, app: str, version: int, counts: dict[Place, int], size: int = 8) -> Transaction:
         """Stage so many records for each partition."""
@@ -256,6 +292,8 @@ def check_view(view: View, history: History) -> None:
     """What holds for every reader at every moment."""
     for place, (start, values) in view.items():
         assert start >= history.starts.get(place, 0), f"I10 {place}"
+        allowed = history.allowed.get(place, 0)
+        assert start <= allowed, f"I1 {place} starts at {start}, only {allowed} was asked for"
         for offset, value in enumerate(values, start):
             due = history.acked.get((*place, offset), value)
             assert due == value, f"I1 {place}@{offset}: {value!r}, not {due!r}"
@@ -286,6 +324,7 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
         for (topic, partition, offset), value in known.items():
             if topic in history.deleting and (topic, partition) not in view:
                 continue
+            assert (topic, partition) in view, f"{name} {topic}-{partition} is gone"
             start, values = view[topic, partition]
             there = values[offset - start] if start <= offset < start + len(values) else None
             assert there == value or offset < start, (

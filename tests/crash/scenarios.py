@@ -83,6 +83,7 @@ def topics_come_and_go(world: World) -> None:
     world.store.delete_topic("u")
     world.history.forget("u")
     world.store.create_topic("u", 2)
+    world.history.deleting.discard("u")
     world.commit(world.stage("app", 2, {("t", 0): 1, ("u", 0): 1}))
 
 
