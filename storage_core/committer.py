@@ -100,7 +100,7 @@ class Committer:
         if type(version) is not int or not isinstance(app, str):
             raise InvalidCommitError(f"version {version!r} of {app!r} is not a number of a name.")
         names = {*topics, *(part.topic for part in claimed)}
-        self.sweep()
+        self.sweep(job)
         return self.after_pending(lambda: self._commit(job, claimed, names, app, version))
 
     def _commit(
@@ -251,15 +251,21 @@ class Committer:
         except (OSError, StorageError) as error:
             _log.warning("the staging of job %s is left for the sweep: %s", job, error)
 
-    def sweep(self) -> None:
-        """Remove staging and plain ledger entries past their time to live, now and then."""
+    def sweep(self, committing: str = "") -> None:
+        """Remove staging and plain ledger entries past their time to live, now and then.
+
+        Not that of the job we are ``committing``: it may be slow, or the clock was put forward.
+        """
         now = self._vfs.monotonic()
         if self._swept >= 0 and now - self._swept < 3600:
             return
         self._swept = now
         oldest_us = self._vfs.now_us() - self._config.staging_ttl_ms * 1000
         try:
-            sweep(self._vfs, self._staging, self.intents, self.ledger, oldest_us, self.drop_staging)
+            sweep(
+                self._vfs, self._staging, self.intents, self.ledger, oldest_us,
+                self.drop_staging, committing,
+            )  # fmt: skip
         except (OSError, StorageError) as error:
             _log.warning("old staging was not swept: %s", error)
 

@@ -19,6 +19,7 @@ def sweep(
     ledger: Ledger,
     oldest_us: int,
     drop: Callable[[str], None],
+    committing: str = "",
 ) -> None:
     """Drop what nobody has touched since ``oldest_us``: staging, halves of intents, plain entries.
 
@@ -26,7 +27,7 @@ def sweep(
     """
     for job in _jobs(vfs, staging):
         directory = f"{staging}/{job}"
-        if not _is_abandoned(vfs, directory, oldest_us):
+        if job == committing or not _is_abandoned(vfs, directory, oldest_us):
             continue
         # A timeout: somebody is committing it just now.
         with suppress(LockTimeoutError), ledger.hold([job], 0):
