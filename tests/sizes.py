@@ -12,10 +12,14 @@ _FIGURES = {
     #                      test, torture, torture-long
     "states": (20_000, 100_000, 500_000),
     "samples": (12, 24, 40),
+    "upkeep_samples": (4, 12, 40),
     "kills": (100, 400, 2_000),
+    "handler_kills": (12, 50, 250),
     "fuzz": (50_000, 500_000, 5_000_000),
     "machine_examples": (300, 1_000, 5_000),
     "machine_steps": (40, 50, 50),
+    "store_examples": (80, 400, 2_000),
+    "upkeep_examples": (30, 150, 1_000),
     "writers": (4, 4, 8),
     "commits": (100, 200, 500),
     "fault_pairs": (0, 2_000, 20_000),
@@ -31,10 +35,14 @@ def _figure(name: str) -> int:
 SEED = int(os.environ.get("TORTURE_SEED", "20240917"))
 STATES = _figure("states")
 SAMPLES = _figure("samples")
+UPKEEP_SAMPLES = _figure("upkeep_samples")
 KILLS = _figure("kills")
+HANDLER_KILLS = _figure("handler_kills")
 FUZZ = _figure("fuzz")
 MACHINE_EXAMPLES = _figure("machine_examples")
 MACHINE_STEPS = _figure("machine_steps")
+STORE_EXAMPLES = _figure("store_examples")
+UPKEEP_EXAMPLES = _figure("upkeep_examples")
 WRITERS = _figure("writers")
 COMMITS = _figure("commits")
 FAULT_PAIRS = _figure("fault_pairs")

@@ -13,9 +13,9 @@ import pytest
 
 from storage_core import Store
 from tests.processes import Processes
+from tests.sizes import HANDLER_KILLS, SEED
 from tests.stores import errors, make_store, values
 
-KILLS = 12
 THREADS = 3
 
 
@@ -25,12 +25,13 @@ def processes() -> Iterator[Processes]:
         yield started
 
 
+@pytest.mark.timeout(0)
 def test_no_resolved_future_is_lost(processes: Processes, tmp_path: Path) -> None:
     make_store(tmp_path, segment_bytes=65_536).close()
-    chance = random.Random(3)
+    chance = random.Random(SEED)
     acknowledged: dict[int, str] = {}
     ends = [0]
-    for _ in range(KILLS):
+    for _ in range(HANDLER_KILLS):
         child = processes.start(
             "handle_forever", tmp_path, threads=THREADS, disk_flush_batch_size=50, linger_ms=2
         )
@@ -47,7 +48,7 @@ def test_no_resolved_future_is_lost(processes: Processes, tmp_path: Path) -> Non
             assert errors(store) == []
         ends.append(len(found))
         assert {offset: found[offset] for offset in acknowledged} == acknowledged
-    assert len(acknowledged) > KILLS
+    assert len(acknowledged) > HANDLER_KILLS
     for first, last in itertools.pairwise(ends):
         _check_order(found[first:last])
 

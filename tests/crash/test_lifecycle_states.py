@@ -7,7 +7,6 @@ reader at every call, each key's last value is there, and nothing that was never
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -21,10 +20,9 @@ from tests.crash.explorer import Explorer, choices
 from tests.crash.invariants import CONFIG, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
+from tests.sizes import SEED, UPKEEP_SAMPLES
 from tests.stores import rows
 
-SEED = int(os.environ.get("CRASH_SEED", "20240918"))
-SAMPLES = int(os.environ.get("CRASH_SAMPLES", "4"))
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
 BIG = 1400
 
@@ -102,12 +100,13 @@ SCENARIOS: dict[str, tuple[Callable[[World], None], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state_of_an_operation_recovers(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenario, settings = SCENARIOS[name]
-    explorer = Explorer(Random(SEED), SAMPLES, likely=0.7)
+    explorer = Explorer(Random(SEED), UPKEEP_SAMPLES, likely=0.7)
     explorer.run(name, new_store({"t": 2}, **settings), scenario)
     found = explorer.report
     with capsys.disabled():
@@ -227,6 +226,7 @@ def tell(explorer: CompactionExplorer, name: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.row(1, 4)
+@pytest.mark.timeout(0)
 def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -238,7 +238,7 @@ def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
         store.compact("t", min_dirty_ratio=0)
         store.merge("t")
 
-    explorer = CompactionExplorer(Random(SEED), SAMPLES, opened)
+    explorer = CompactionExplorer(Random(SEED), UPKEEP_SAMPLES, opened)
     vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
     compacted_at_every_crash(opened(vfs), None, explorer, work)
     tell(explorer, "compaction", capsys)
@@ -246,6 +246,7 @@ def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
     assert explorer.states > 100
 
 
+@pytest.mark.timeout(0)
 def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -259,7 +260,7 @@ def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
 
     store = opened(MemoryVfs())
     store.create_topic("t")
-    explorer = CompactionExplorer(Random(SEED), SAMPLES, opened)
+    explorer = CompactionExplorer(Random(SEED), UPKEEP_SAMPLES, opened)
     compacted_at_every_crash(store, b"y", explorer, work)
     tell(explorer, "compaction of a broker's directory", capsys)
     assert explorer.violations == []

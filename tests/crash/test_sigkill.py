@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import Processes
-from tests.sizes import KILLS
+from tests.sizes import KILLS, SEED
 from tests.stores import TOPIC, errors, make_store, reopen, rows
 
 BATCH = 3
@@ -23,7 +23,7 @@ BATCH = 3
 def test_no_acknowledged_record_is_lost_and_none_is_invented(
     tmp_path: Path, fsync: str, kills: int
 ) -> None:
-    chance = random.Random(kills)
+    chance = random.Random(f"{SEED} {fsync}")
     make_store(tmp_path, fsync=fsync, segment_bytes=4096, frame_records=2).close()
     acked: dict[int, bytes] = {}
     with Processes() as processes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -42,6 +42,7 @@ SEEDS = st.integers(0, 1 << 32)
 HINTS = (".idx", ".timeidx", "checkpoint.json")
 
 
+@seed(SEED)
 class CommitMachine(RuleBasedStateMachine):
     """``history`` is the model: what was acknowledged, seen and given up."""
 
@@ -201,7 +202,6 @@ def test_whatever_writers_and_disks_do_the_model_holds() -> None:
                 stateful_step_count=MACHINE_STEPS,
                 deadline=None,
                 database=None,
-                derandomize=True,
                 suppress_health_check=[HealthCheck.too_slow],
             ),
         )

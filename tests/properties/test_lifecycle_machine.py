@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_core import Store, StoreConfig
 from tests.faults import faulty
 from tests.lives import contents
+from tests.sizes import SEED, UPKEEP_EXAMPLES
 from tests.stores import T0, TOPIC, errors, segments
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c"])
@@ -23,6 +25,7 @@ RECORDS = st.lists(st.tuples(st.integers(T0 - 50, T0 + 50), KEYS, VALUES), min_s
 CODECS = st.sampled_from(["none", "lz4", "zstd"])
 
 
+@seed(SEED)
 class LifecycleMachine(RuleBasedStateMachine):
     """``model`` has the records that must be there, by offset, as a reader gives them."""
 
@@ -148,9 +151,10 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert contents(self.store) == list(self.model.values())
 
 
+pytestmark = pytest.mark.timeout(0)
 TestLifecycleMachine = LifecycleMachine.TestCase
 TestLifecycleMachine.settings = settings(
-    max_examples=30,
+    max_examples=UPKEEP_EXAMPLES,
     stateful_step_count=25,
     deadline=None,
     database=None,

@@ -10,7 +10,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 from storage_core import Store, StoreConfig
 from storage_core.columns import READ_SCHEMA
 from tests.faults import faulty
+from tests.sizes import SEED, STORE_EXAMPLES
 from tests.stores import T0, TOPIC, errors, segments
 
 Record = tuple[int, bytes | None, bytes | None, Any]
@@ -33,6 +35,7 @@ HEADERS = st.none() | st.lists(
 RECORDS = st.lists(st.tuples(STAMPS, st.none() | SMALL, st.none() | SMALL, HEADERS), max_size=7)
 
 
+@seed(SEED)
 class StoreMachine(RuleBasedStateMachine):
     """``model[i]`` is the record of offset ``start + i``."""
 
@@ -179,9 +182,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert (found.start, found.end) == (self.start, self.end)
 
 
+pytestmark = pytest.mark.timeout(0)
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=80,
+    max_examples=STORE_EXAMPLES,
     stateful_step_count=30,
     deadline=None,
     database=None,
