@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from storage_core import Store
+from storage_core.errors import RecoveryNeededError
 from tests.crash.disk import Choice, Item
 from tests.crash.exploration import quickly
 from tests.crash.explorer import recover
@@ -34,12 +37,15 @@ from tests.crash.invariants import (
 from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
 from tests.sizes import MACHINE_EXAMPLES, MACHINE_STEPS, SEED
+from tests.stores import rows
 
 PLACES = [("t", 0), ("t", 1), ("u", 0)]
 WRITERS = st.integers(0, 1)
 SIZES = st.sampled_from([8, 8, 700, 1400])
 SEEDS = st.integers(0, 1 << 32)
-HINTS = (".idx", ".timeidx", "checkpoint.json")
+# Without its watermark a topic shows nothing until a writer has worked it out again.
+HINTS = (".idx", ".timeidx", "checkpoint.json", "watermark")
+WAITS = st.sampled_from([0, 0, 1_000_000])
 
 
 @seed(SEED)
@@ -119,6 +125,40 @@ class CommitMachine(RuleBasedStateMachine):
         store.retain()
         for partition in (0, 1):
             self.history.starts["t", partition] = store.start_offset("t", partition)
+
+    @rule(writer=WRITERS, place=st.sampled_from(PLACES), waited_us=WAITS, data=st.data())
+    def read(
+        self, writer: int, place: tuple[str, int], waited_us: int, data: st.DataObject
+    ) -> None:
+        """A store that was opened long ago shows what a new one does, whatever it remembers."""
+        # A folder that changed just now proves nothing: caches are trusted a moment later.
+        self.vfs.now += waited_us
+        store, view = self.worlds[writer].store, look(self.vfs)
+        if place not in view:
+            with pytest.raises(RecoveryNeededError):
+                store.read(*place)
+            return
+        first, shown = view[place]
+        bounds = store.offsets(*place)
+        last = bounds.end
+        assert bounds.start == min(first, last)
+        assert last == first + len(shown) or (last < first and not shown)
+        start = data.draw(st.integers(bounds.start, last), "start")
+        end = data.draw(st.integers(start, last + 1), "end")
+        found = rows(store.read(*place, start=start, end=end))
+        due = range(start, min(end, last))
+        assert [row["offset"] for row in found] == list(due)
+        assert [row["value"] for row in found] == [shown[offset - first] for offset in due]
+        if found:
+            row = found[data.draw(st.integers(0, len(found) - 1), "row")]
+            assert store.offset_for_timestamp(*place, row["timestamp"]) == self.first_since(
+                place, row["timestamp"]
+            )
+
+    def first_since(self, place: tuple[str, int], moment: datetime) -> int:
+        """The first offset that is not older, by looking at all of them in a new store."""
+        everything = rows(Store(self.vfs, CONFIG).read(*place))
+        return next(row["offset"] for row in everything if row["timestamp"] >= moment)
 
     @rule(writer=WRITERS)
     def reopen(self, writer: int) -> None:
