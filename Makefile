@@ -42,7 +42,6 @@ torture: .venv/.stamp ## Crash states, faults and hostile input, for minutes; TO
 
 torture-long: .venv/.stamp ## The same for hours, with Spark's scenarios three times
 	@$(WITH_JAVA) TORTURE=torture-long "$(VENV_PYTHON)" -m tests.torture
-	@$(WITH_JAVA) for round in 1 2 3; do TORTURE=torture-long "$(VENV_PYTHON)" -m pytest -q tests/cursus_spark -m chaos || exit 1; done
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .

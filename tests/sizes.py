@@ -23,6 +23,7 @@ _FIGURES = {
     "writers": (4, 4, 8),
     "commits": (100, 200, 500),
     "fault_pairs": (0, 2_000, 20_000),
+    "spark_rounds": (1, 1, 3),
 }
 _COLUMNS = ("test", "torture", "torture-long")
 
@@ -46,6 +47,7 @@ UPKEEP_EXAMPLES = _figure("upkeep_examples")
 WRITERS = _figure("writers")
 COMMITS = _figure("commits")
 FAULT_PAIRS = _figure("fault_pairs")
+SPARK_ROUNDS = _figure("spark_rounds")
 PROCESSES = int(os.environ.get("TORTURE_PROCESSES", "2"))
 LONG = os.environ.get("TORTURE", "test") != "test"
 EVERY_FIGURE = {name: _figure(name) for name in _FIGURES}

@@ -3,6 +3,7 @@
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
 ``tests/sizes.py`` for ``TORTURE``; prints seed, figures and, for every row, how its tests ended.
 The engine's run in two lanes side by side, because a lane alone leaves processors idle for hours.
+Whatever fails, the rest is run and the table is printed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.rows import documented
-from tests.sizes import EVERY_FIGURE, SEED
+from tests.sizes import EVERY_FIGURE, SEED, SPARK_ROUNDS
 
 PARTS = ["tests/crash", "tests/fuzz", "tests/properties", "tests/security"]
 SECOND_LANE = ["tests/fuzz", "tests/properties"]
 # Spark's tests have a process of their own: its Py4J takes no descriptor above 1023. And their own
 # time, because its workers give up when they do not get a processor soon.
-SPARK = "tests/cursus_spark"
+SPARK = ["tests/cursus_spark", "-m", "row or chaos"]
 
 
 class Rows:
@@ -37,12 +39,13 @@ class Rows:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Only the parts above, and tests with a number wherever they stand."""
+        """Only the parts above, and what has a number or kills processes wherever it stands."""
         chosen, others = list[pytest.Item](), list[pytest.Item]()
         for item in items:
             rows = [number for mark in item.iter_markers("row") for number in mark.args]
             self._rows[item.nodeid] = tuple(rows)
-            (chosen if rows or item.nodeid.startswith(tuple(PARTS)) else others).append(item)
+            is_ours = item.nodeid.startswith(tuple(PARTS)) or "chaos" in item.keywords
+            (chosen if rows or is_ours else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
 
@@ -86,9 +89,11 @@ def run_side_by_side(lanes: list[list[str]], rows: Rows) -> bool:
         passed = True
         for process, outcomes, printed in started:
             passed &= process.wait() == 0
-            print(printed.read_text(), end="", flush=True)
+            print(printed.read_text(errors="replace"), end="", flush=True)
+            found: dict[str, dict[str, int]] = {}
             # One that was killed leaves none; what the other lane found is still worth showing.
-            found = json.loads(outcomes.read_text()) if outcomes.exists() else {}
+            with suppress(OSError, ValueError):
+                found = json.loads(outcomes.read_text())
             for row, counts in found.items():
                 for outcome, count in counts.items():
                     rows.outcomes[int(row)][outcome] += count
@@ -104,9 +109,10 @@ def main() -> int:
     if sys.argv[1:]:
         passed = run_side_by_side([sys.argv[1:]], rows)
     else:
-        others = [f"--ignore={path}" for path in (SPARK, *SECOND_LANE)]
+        others = [f"--ignore={path}" for path in (SPARK[0], *SECOND_LANE)]
         passed = run_side_by_side([["tests", *others], SECOND_LANE], rows)
-        passed &= run_side_by_side([[SPARK, "-m", "row"]], rows)
+        for _ in range(SPARK_ROUNDS):
+            passed &= run_side_by_side([SPARK], rows)
     print(rows.describe())
     return int(not passed)
 

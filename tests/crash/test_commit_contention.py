@@ -39,8 +39,11 @@ def processes() -> Iterator[Processes]:
 def look(store: Store, topic: str, ends: tuple[int, ...], starts: list[int]) -> Counter[str]:
     """The commits of which something is new in a snapshot, each with how many partitions."""
     found: Counter[str] = Counter()
-    for partition, end in enumerate(ends):
-        for row in rows(store.read(topic, partition, start=starts[partition], end=end)):
+    for partition, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        assert end >= start, f"the end of {topic}-{partition} went back from {start} to {end}"
+        new = rows(store.read(topic, partition, start=start, end=end))
+        assert [row["offset"] for row in new] == list(range(start, end)), (topic, partition)
+        for row in new:
             name, version, *_ = row["value"].decode().split(":")
             found[f"{name}:{version}"] += 1
         starts[partition] = end
