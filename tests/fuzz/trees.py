@@ -6,6 +6,7 @@ otherwise: what an older release wrote must stay readable.
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import zlib
@@ -45,6 +46,25 @@ def native(path: Path) -> None:
     with suppress(CrashError):
         commit(Store(vfs, StoreConfig()), 2)
 
+    bury(path)
+
+
+def bury(path: Path) -> None:
+    """A deletion and a merge that died when they were decided, before any record was removed."""
+    vfs = faulty(path)
+    store = Store(vfs, StoreConfig())
+    store.create_topic("buried", 2, retention_bytes=0, frame_records=2)
+    for partition in (0, 1):
+        for number in range(3):
+            store.append("buried", partition, [b"%d" % number, b"again"], timestamps=[T0, T0])
+            store.roll("buried", partition)
+        store.append("buried", partition, [b"left"], timestamps=[T0])
+    vfs.hook = die_removing
+    with suppress(CrashError):
+        store.merge("buried")
+    with suppress(CrashError):
+        Store(vfs, StoreConfig()).delete_records("buried", {1: 4})
+
 
 def commit(store: Store, version: int) -> None:
     staging = store.stage(f"job-{version}")
@@ -56,6 +76,11 @@ def commit(store: Store, version: int) -> None:
 def die(kind: str, path: str) -> None:
     """Behind the commit point, before the first record is in a log."""
     if kind == "pwritev" and path.endswith(".log"):
+        raise CrashError(path)
+
+
+def die_removing(kind: str, path: str) -> None:
+    if kind == "unlink" and path.endswith(".log"):
         raise CrashError(path)
 
 
@@ -84,6 +109,15 @@ def foreign(path: Path, kind: Kind) -> None:
         (path / "__transaction_state.journal").write_bytes(framed)
     with Store.open(path) as store:
         store.append("orders", 0, [b"ours"])
+    if kind is BROKER:
+        describe(path)
+
+
+def describe(path: Path) -> None:
+    """What the broker says of its topics, and where readers of a partition stop."""
+    topic = {"name": "orders", "partitions": 1, "policy": {"retention_hours": 24}}
+    (path / "__topic_metadata.json").write_text(json.dumps({"version": 1, "topics": [topic]}))
+    (path / "orders" / "partition_0.hwm").write_bytes(b"9\n")
 
 
 @cache
