@@ -56,6 +56,8 @@ class History:
     deleting: set[str] = field(default_factory=set)
     groups: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     """How far a group has come: the last offset that was acknowledged, and the last one tried."""
+    unseen: set[bytes] = field(default_factory=set)
+    """Records of commits that retention took before anybody saw them."""
     allowed: dict[Place, int] = field(default_factory=dict)
     """The largest start that retention or a deletion was asked for: none may lie behind it."""
 
@@ -285,7 +287,7 @@ def retained(view: View, history: History) -> set[bytes]:
             start = view[place][0]
             below = [offset for (*at, offset), _ in known if tuple(at) == place and offset < start]
             gone.update(txn.values[place][: start - max(below, default=-1) - 1])
-    return gone
+    return gone | history.unseen
 
 
 def check_view(view: View, history: History) -> None:

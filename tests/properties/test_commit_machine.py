@@ -33,6 +33,7 @@ from tests.crash.invariants import (
     check_view,
     look,
     new_store,
+    retained,
 )
 from tests.crash.recording import MemoryVfs
 from tests.faults import CrashError
@@ -124,6 +125,8 @@ class CommitMachine(RuleBasedStateMachine):
         store.retain()
         for partition in (0, 1):
             self.history.starts["t", partition] = store.start_offset("t", partition)
+        # Told by the records around them, which will be gone one day, too.
+        self.history.unseen |= retained(look(self.vfs), self.history)
 
     @rule(writer=WRITERS, place=st.sampled_from(PLACES), data=st.data())
     def read(self, writer: int, place: tuple[str, int], data: st.DataObject) -> None:
@@ -266,6 +269,22 @@ def test_retention_that_finishes_a_dead_commit_may_take_its_first_records() -> N
         machine.retain(limit=1, writer=0)
         assert machine.history.starts["t", 0] == 3
         machine.readers_see_what_they_may()
+        machine.teardown()
+
+
+def test_what_retention_took_unseen_is_remembered_when_the_records_around_it_are_gone() -> None:
+    with quickly(SEED):
+        machine = CommitMachine()
+        machine.create(frame_bytes=1024, interval=0)
+        machine.append(count=2, place=("t", 0), size=700, writer=0)
+        machine.readers_see_what_they_may()
+        machine.die(calls=64, cut=False, places=[("t", 0), ("u", 0)], seed=0, size=1400)
+        for _ in range(2):
+            machine.retain(limit=1, writer=0)
+            machine.readers_see_what_they_may()
+            machine.append(count=3, place=("t", 0), size=1400, writer=0)
+            machine.readers_see_what_they_may()
+        assert machine.history.unseen
         machine.teardown()
 
 
