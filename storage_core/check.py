@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from . import identity, metafile, retention, watermark
@@ -25,6 +24,27 @@ from .vfs import FileStat, Vfs
 
 class _ChangedError(Exception):
     """The files are not as they were listed: a writer or retention was there meanwhile."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the look at a partition has come, and what was found in the segments before."""
+
+    end: int | None = None
+    found: list[tuple[int, Problem]] = field(default_factory=list)
+    missed: tuple[Listing, int, FileStat | None] | None = None
+
+    def go_back(self, visible: int | None) -> None:
+        """Behind the visible end the next look may find other records."""
+        if self.end is not None and visible is not None:
+            self.end = min(self.end, visible)
+
+    def go_on(self, listing: Listing) -> tuple[int, ...]:
+        """The segments left to look at: from the one that holds the end now."""
+        begin = 0 if self.end is None else max(0, listing.holding(self.end))
+        left = listing.bases[begin:]
+        self.found = [(base, found) for base, found in self.found if not left or base < left[0]]
+        return left
 
 
 class Checker:
@@ -87,52 +107,91 @@ class Checker:
             yield from self._check_partition(topic, partition, visible)
 
     def _check_partition(self, topic: str, partition: int, visible: int | None) -> list[Problem]:
+        """All of one partition. Where files change under our eyes it is looked at again.
+
+        What was found before that stays: else a busy partition would never be done.
+        """
         directory = self._layout.log_directory(topic, partition)
+        progress = _Progress()
         while True:
             listing = list_segments(self._vfs, directory)
             try:
-                return list(self._check_segments(topic, partition, visible, listing))
-            except (_ChangedError, FileNotFoundError):
-                # What was found is worth nothing: those were not the files of one moment.
-                continue
+                self._check_segments(topic, partition, visible, listing, progress)
+                break
+            except _ChangedError:
+                progress.go_back(visible)
+        found = [*self._leftovers(topic, partition, listing)]
+        found += [problem for _, problem in progress.found]
+        end = progress.end or 0
+        if visible is not None and end < visible:
+            message = f"the log ends at {end}, but {visible} records were published."
+            found.append(Problem("error", "LOG_DAMAGED", message, topic, partition, directory))
+        return found
 
-    def _check_segments(
-        self, topic: str, partition: int, visible: int | None, listing: Listing
-    ) -> Iterator[Problem]:
+    def _leftovers(self, topic: str, partition: int, listing: Listing) -> Iterator[Problem]:
+        """What is in the directory beside segments."""
+
+        def warning(code: str, message: str, path: str) -> Problem:
+            return Problem("warning", code, message, topic, partition, path)
+
         directory = listing.directory
-
-        def problem(
-            severity: Literal["error", "warning"], code: str, message: str, path: str
-        ) -> Problem:
-            return Problem(severity, code, message, topic, partition, path)
-
         for name in listing.strangers:
             path = f"{directory}/{name}"
-            yield problem("warning", "STRANGER", f"{path} is none of ours.", path)
+            yield warning("STRANGER", f"{path} is none of ours.", path)
         for base in listing.tombs:
             path = f"{directory}/{segment_file(base, TOMB)}"
             torn = retention.unpack_tomb(read_file(self._vfs, path, 1024) or b"") is None
             message = f"{path}: an unfinished deletion{' (torn)' if torn else ''}; repair ends it."
-            yield problem("warning", "RECOVERY_NEEDED", message, path)
+            yield warning("RECOVERY_NEEDED", message, path)
         for first, end in listing.merged:
             path = f"{directory}/{range_tomb_file(first, end)}"
             message = f"{path}: an unfinished merge; the next writer or repair ends it."
-            yield problem("warning", "RECOVERY_NEEDED", message, path)
-        expected = listing.bases[0] if listing.bases else 0
-        for base in listing.bases:
-            path = log_path(directory, base)
+            yield warning("RECOVERY_NEEDED", message, path)
+
+    def _check_segments(
+        self,
+        topic: str,
+        partition: int,
+        visible: int | None,
+        listing: Listing,
+        progress: _Progress,
+    ) -> None:
+        """Go on from where ``progress`` is, in the segment that holds it now.
+
+        Raises:
+            _ChangedError: a segment came or went meanwhile.
+        """
+        left = progress.go_on(listing)
+        for base in left:
+            path = log_path(listing.directory, base)
+            expected = base if progress.end is None or base == left[0] else progress.end
+            problems = []
             if base < expected:
                 message = f"{path} is in the segment before it too: an unfinished merge."
-                yield problem("warning", "RECOVERY_NEEDED", message, path)
+                problems.append(
+                    Problem("warning", "RECOVERY_NEEDED", message, topic, partition, path)
+                )
             elif base > expected:
                 message = f"offsets {expected} to {base - 1} are missing before {path}."
-                yield problem("error", "LOG_DAMAGED", message, path)
-            end, problems = self._check_segment(topic, partition, base, visible, listing)
-            yield from problems
-            expected = max(end, expected)
-        if visible is not None and expected < visible:
-            message = f"the log ends at {expected}, but {visible} records were published."
-            yield problem("error", "LOG_DAMAGED", message, directory)
+                problems.append(Problem("error", "LOG_DAMAGED", message, topic, partition, path))
+            try:
+                end, found = self._check_segment(topic, partition, base, visible, listing)
+            except FileNotFoundError as error:
+                self._require_missed_again(listing, base, progress, error)
+                message = f"{path} is listed in its directory but cannot be opened: {error}"
+                end = listing.following(base) or base
+                found = [Problem("error", "LOG_DAMAGED", message, topic, partition, path)]
+            progress.found += [(base, problem) for problem in (*problems, *found)]
+            progress.end = max(end, expected)
+
+    def _require_missed_again(
+        self, listing: Listing, base: int, progress: _Progress, error: FileNotFoundError
+    ) -> None:
+        """A listed file was not there: look again, unless that gives the same answer every time."""
+        missed = (listing, base, self._vfs.stat(listing.path(base)))
+        if progress.missed != missed:
+            progress.missed = missed
+            raise _ChangedError from error
 
     def _check_segment(
         self, topic: str, partition: int, base: int, visible: int | None, listing: Listing

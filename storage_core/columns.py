@@ -189,7 +189,9 @@ def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
         )
     try:
         if isinstance(column, pa.Array | pa.ChunkedArray):
-            column.validate()
+            # What copies an array trusts its buffers: it may give other values, or kill us.
+            copied = column.type not in (kind, pa.string()) or getattr(column, "num_chunks", 1) > 1
+            column.validate(full=copied)
             return _one_array(column.cast(kind) if column.type != kind else column)
         return _one_array(pa.array(column, type=kind))
     except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
@@ -228,6 +230,8 @@ def _headers(column: Values, count: int) -> pa.Array:
     if not isinstance(column, pa.Array | pa.ChunkedArray) and isinstance(column, Iterable):
         column = [list(row.items()) if isinstance(row, dict) else row for row in column]
     array = _check_length("headers", _as_array("headers", column, HEADERS), count)
+    if not count:
+        return pa.array([], HEADERS)  # an empty one need not even have offsets
     _require_sound_entries(array)
     entries = array.flatten()
     if entries.null_count or entries.field("key").null_count:
@@ -245,8 +249,7 @@ def _require_sound_entries(headers: pa.Array) -> None:
         raise InvalidRecordError(
             "headers cannot be stored: offsets go backwards. Give sound Arrow arrays."
         )
-    first, last = (int(starts[0]), int(starts[-1])) if len(starts) else (0, 0)
-    entries = headers.values.slice(first, last - first)
+    entries = headers.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     _require_sound("a header name", entries.field("key"))
     _require_sound("a header value", entries.field("value"))
 

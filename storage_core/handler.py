@@ -169,9 +169,10 @@ class DiskHandler(WriteQueue):
             ) from errors[0]
 
     def send_current_segment(self, sock: socket) -> int:
-        """Send the current segment over a socket, all of it durable; return how many bytes.
+        """Send the current segment over a socket; return how many bytes.
 
-        Under ``fsync=interval`` what was accepted so far is synced first.
+        All of it is durable, but under ``fsync=none``, where nothing is. Under ``fsync=interval``
+        what was accepted so far is synced first.
 
         Raises:
             WriteFailedError: that failed, or an earlier write did.
@@ -184,7 +185,7 @@ class DiskHandler(WriteQueue):
         active = self._writer.active
         if held_back:
             # Who wrote between the two, or without this handler, may not have synced.
-            self._writer.log.flush()
+            self._store.flush_partition(self.topic, self.partition)
         if not active.size:
             return 0
         fd = self._vfs.open(active.path, "read")

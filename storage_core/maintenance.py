@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 from uuid import UUID
 
 from . import checkpoint, watermark
 from .config import StoreConfig
+from .errors import StorageError
 from .faults import typed_read_errors, typed_write_errors, watermark_lost
 from .layouts.base import Layout
 from .listing import list_segments, log_path
@@ -21,6 +23,7 @@ from .topicfile import TopicFile
 from .vfs import Vfs
 
 Result = TypeVar("Result")
+_log = logging.getLogger("storage_core")
 
 
 @contextmanager
@@ -184,3 +187,15 @@ def make_durable(log: PartitionLog) -> None:
     """Sync everything in a partition, whatever its policy was when it was written."""
     with log.exclusive():
         log.settle()
+
+
+def write_checkpoint(vfs: Vfs, logs: Iterable[PartitionLog], timeout_ms: int) -> None:
+    """Note where these partitions end. It only makes recovery shorter, so it may fail."""
+    lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
+    if not lines:
+        return
+    try:
+        checkpoint.merge(vfs, lines, timeout_ms)
+    except (OSError, StorageError) as error:
+        # The records are safe, and the caller's call is done.
+        _log.warning("the checkpoint was not written: %s", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +34,6 @@ from .topicfile import TopicFile, gets_syncs
 from .vfs import Vfs
 
 Result = TypeVar("Result")
-_log = logging.getLogger("storage_core")
 
 
 class NativeEngine:
@@ -130,6 +128,7 @@ class NativeEngine:
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         log = self.log(topic, partition)
         written = self._with_recovery(log, lambda: log.append(columns))
+        self._hand_over(log, partition)
         if log.config.fsync == "interval":
             self._flusher.wake(log.config.fsync_interval_ms)
         self._checkpoint_if_due(log)
@@ -234,6 +233,18 @@ class NativeEngine:
             known[1].close()
         return log
 
+    def _hand_over(self, log: PartitionLog, partition: int) -> None:
+        """A log that was replaced while we waited for its lock: nobody flushes or closes it."""
+        with self._lock:
+            known = self._logs.get((log.topic, partition))
+            if known is not None and known[1] is log:
+                return
+            if known is not None:
+                known[1].owes_flush = True
+        if known is None:
+            self._with_recovery(log, log.flush)
+        log.close()
+
     def _owner(self) -> Identity:
         self.require_writable()
         assert self._identity is not None
@@ -286,11 +297,4 @@ class NativeEngine:
 
     def _write_checkpoint(self, logs: list[PartitionLog]) -> None:
         self._checkpointed = self._vfs.monotonic()
-        lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
-        if not lines:
-            return
-        try:
-            checkpoints.merge(self._vfs, lines, self._config.lock_timeout_ms)
-        except (OSError, StorageError) as error:
-            # It only makes recovery shorter: the records are safe, and the caller's call is done.
-            _log.warning("the checkpoint was not written: %s", error)
+        maintenance.write_checkpoint(self._vfs, logs, self._config.lock_timeout_ms)

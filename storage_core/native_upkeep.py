@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from . import clean_marks
@@ -10,6 +11,7 @@ from .compaction import compact_partition, planned_compaction
 from .config import Compression, StoreConfig
 from .deleting import delete_before, planned_deletion
 from .dirt import dirt_of, not_due
+from .errors import RecoveryNeededError
 from .layouts.base import Layout
 from .log import PartitionLog
 from .maintenance import expired_segments, retain_partition
@@ -102,7 +104,10 @@ class NativeUpkeep:
         return self._with_start(planned_compaction(self._files, config, dirt, marks.upto, pace))
 
     def scrub(self, pace: Pace) -> UpkeepReport:
-        return self._with_start(scrub_partition(self._files, pace))
+        upto = None
+        with suppress(RecoveryNeededError):  # lost: then all that is closed
+            upto = self._visible_end()
+        return self._with_start(scrub_partition(self._files, upto, pace))
 
     def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
         if dry_run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -71,7 +72,8 @@ class PartitionReader:
         self._partition = partition
         self._segments = segments
         # By base and end: a merge gives a base more records. Fewer are no harm to an upper bound.
-        self._largest: dict[tuple[int, int | None], int] = {}
+        # Only of segments below the visible end: the rest may be taken back and written otherwise.
+        self._largest: dict[tuple[int, int], int] = {}
         self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
 
     def listing(self) -> Listing:
@@ -176,10 +178,14 @@ class PartitionReader:
                 self._require_change(self.start_offset(), listing)
 
     def _search(self, listing: Listing, timestamp: int, end: int) -> int | None:
-        newest = self._newest(listing)
+        newest = self._newest(listing, end)
         first = int(np.searchsorted(newest, timestamp))
         for base in listing.bases[first:]:
-            if self._largest.get((base, listing.following(base)), timestamp) < timestamp:
+            following = listing.following(base)
+            if (
+                following is not None
+                and self._largest.get((base, following), timestamp) < timestamp
+            ):
                 continue
             with self._opened(base, listing) as segment:
                 found = segment.first_at(timestamp, end)
@@ -187,17 +193,24 @@ class PartitionReader:
                 return found
         return None
 
-    def _newest(self, listing: Listing) -> Int64s:
-        """For each closed segment the newest timestamp up to its end: rising, so it bisects."""
+    def _newest(self, listing: Listing, end: int) -> Int64s:
+        """For each segment that ends below the visible end the newest timestamp up to there.
+
+        They rise, so they can be bisected.
+        """
         known, newest = self._maxima
-        if known is not listing:
-            each = [self._largest_timestamp(base, listing) for base in listing.bases[:-1]]
+        settled = max(0, listing.holding(end))
+        if known is not listing or len(newest) != settled:
+            each = [
+                self._largest_timestamp(base, following, listing)
+                for base, following in pairwise(listing.bases[: settled + 1])
+            ]
             newest = np.maximum.accumulate(np.array(each, dtype=np.int64))
             self._maxima = (listing, newest)
         return newest
 
-    def _largest_timestamp(self, base: int, listing: Listing) -> int:
-        key = (base, listing.following(base))
+    def _largest_timestamp(self, base: int, following: int, listing: Listing) -> int:
+        key = (base, following)
         if key not in self._largest:
             with typed_read_errors(self._topic, self._partition, listing.path(base)):
                 self._largest[key] = self._segments.largest_timestamp(base, listing)

@@ -19,18 +19,23 @@ _MAX_INDEX_BYTES = 1 << 30
 _INDEXES: tuple[tuple[IndexKind, str], ...] = (("offset", IDX), ("time", TIMEIDX))
 
 
-def scrub_partition(files: SealedLog, pace: Pace) -> UpkeepReport:
-    """Read every closed segment and its indexes; changes nothing and takes no lock."""
+def scrub_partition(files: SealedLog, upto: int | None, pace: Pace) -> UpkeepReport:
+    """Read every closed segment and its indexes; changes nothing and takes no lock.
+
+    Only those that end at ``upto`` or before: what is not visible yet may be taken back meanwhile.
+    """
     report = UpkeepReport("scrub", files.topic, files.partition)
-    segments = files.segments()
+    segments = files.segments(upto)
     try:
         total = sum(segment.size for segment in segments)
         pace.begin("scrub", files.topic, files.partition, total)
         for segment in segments:
             found: tuple[Problem, ...] = ()
-            # One that retention or a merge has taken meanwhile is nobody's problem.
+            # One that retention or a merge has taken or changed meanwhile is nobody's problem.
             with suppress(FileNotFoundError):
                 found = _problems(files, segment, pace)
+                if files.vfs.stat(segment.path) != segment.stat:
+                    found = ()
             report = replace(
                 report.counted(segment.size, segment.size), problems=(*report.problems, *found)
             )
@@ -54,14 +59,12 @@ def _problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, .
     if end < segment.end:
         message = f"{name}: {segment.path} ends at {end}, the next segment begins at {segment.end}."
         return (Problem("error", "LOG_DAMAGED", message, *where),)
-    if files.vfs.stat(segment.path) != segment.stat:
-        return ()
     stale = [
         suffix
         for kind, suffix in _INDEXES
         if parse_sealed(kind, _read_index(files, segment, suffix), segment.size) is None
     ]
-    if stale and files.vfs.stat(segment.path) == segment.stat:
+    if stale:
         message = f"{segment.path}: its index is missing or stale; reads rebuild it."
         return (Problem("warning", "INDEX_STALE", message, *where),)
     return ()

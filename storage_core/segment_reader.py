@@ -66,14 +66,16 @@ class NativeSegments:
 
     def open(self, base: int, listing: Listing) -> SegmentReader:
         """Open one of them; the last may still grow."""
-        closed = not listing.is_last(base)
-        try:
-            return self._open(base, closed=closed)
-        except SegmentStateError:
-            # The append that had closed it may have failed since, and left it as empty as before.
-            if not closed or not self.listing().is_last(base):
-                raise
-        return self._open(base, closed=False)
+        closed, seen = not listing.is_last(base), None
+        while True:
+            try:
+                return self._open(base, closed=closed)
+            except SegmentStateError:
+                # Empty: the append that had closed it has failed since, and may be tried again.
+                now = self._vfs.stat(listing.path(base))
+                if now is not None and now == seen:
+                    raise
+                closed, seen = not self.listing().is_last(base), now
 
     def _open(self, base: int, *, closed: bool) -> SegmentReader:
         return SegmentReader(

@@ -215,7 +215,9 @@ class Store(LifecycleStore):
         self._engine.flush()
 
     def flush_partition(self, topic: str, partition: int) -> None:
-        """The same for one partition."""
+        """The same for one partition. A store that was closed has done so."""
+        if self._closed:
+            return
         self._require_writable()
         self._engine.flush_partition(topic, partition)
 

@@ -27,7 +27,8 @@ _ROLLED = segment(Path(), 0).name
 class FailingAppend:
     """Appends until the second segment cannot be written; then goes on when told, call by call."""
 
-    def __init__(self, path: Path, *, again: bool) -> None:
+    def __init__(self, path: Path, *, again: bool, rolled: str = _ROLLED) -> None:
+        self._rolled = rolled
         self._vfs = faulty(path)
         self._vfs.real_syncs = False
         self._vfs.hook = self._before
@@ -55,13 +56,13 @@ class FailingAppend:
                 store.append(TOPIC, 0, NEW, timestamps=[T0 + 1] * len(NEW))
             except DiskFullError:
                 if self._again:
-                    store.append(TOPIC, 0, NEW, timestamps=[T0 + 1] * len(NEW))
+                    store.append(TOPIC, 0, NEW, timestamps=[T0 + 3] * len(NEW))
         self._over = True
         self._parked.release()
 
     def _before(self, kind: str, path: str) -> None:
         fails = not self._failed and kind == "pwritev" and path.endswith(".log")
-        if fails and not path.endswith(_ROLLED):
+        if fails and not path.endswith(self._rolled):
             self._failed = True
             self._wait()
             raise OSError(errno.ENOSPC, "no space left", path)
@@ -79,8 +80,15 @@ def read_all(store: Store, *, old: list[bytes]) -> None:
 
 def look_up_times(store: Store, *, old: list[bytes]) -> None:
     assert store.offset_for_timestamp(TOPIC, 0, T0) in ({0} if old else {None, 0})
-    assert store.offset_for_timestamp(TOPIC, 0, T0 + 1) in (None, len(old))
-    assert store.offset_for_timestamp(TOPIC, 0, T0 + 2) is None
+    for time in (T0 + 1, T0 + 2, T0 + 3):
+        assert store.offset_for_timestamp(TOPIC, 0, time) in (None, len(old))
+    assert store.offset_for_timestamp(TOPIC, 0, T0 + 4) is None
+
+
+def look_up_times_after(store: Store, *, again: bool) -> None:
+    """What the same reader says when all is over: nothing it saw before may mislead it."""
+    found = store.offset_for_timestamp(TOPIC, 0, T0 + 2)
+    assert found == (store.offsets(TOPIC, 0).end - len(NEW) if again else None), found
 
 
 def check(store: Store, *, old: list[bytes]) -> None:  # noqa: ARG001
@@ -123,12 +131,16 @@ def look_beside(
     vfs.hook = before
     read = MappedSource.read
     MappedSource.read = read_later  # type: ignore[method-assign, assignment]
+    store = on(vfs)
     try:
-        look(on(vfs), old=old)
+        look(store, old=old)
     finally:
         MappedSource.read = read  # type: ignore[method-assign]
         append.finish()
-    return calls
+    looks, calls = calls, -1 << 62
+    if look is look_up_times:
+        look_up_times_after(store, again=again)
+    return looks
 
 
 if __name__ == "__main__":

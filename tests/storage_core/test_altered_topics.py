@@ -133,3 +133,29 @@ def test_a_topic_with_damaged_settings_does_not_keep_others_from_repair(tmp_path
     with pytest.raises(DamagedMetadataError, match="damaged"):
         reopen(tmp_path).repair()
     assert (tmp_path / "topics/t/watermark").exists()
+
+
+def test_who_still_had_the_old_log_hands_what_it_held_back_to_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path, **HELD_BACK)
+    store.append(TOPIC, 0, [b"shown"])
+    committer = store._engine.committer  # type: ignore[attr-defined]
+    go_on = committer.after_pending
+
+    def after_others(action: Any) -> Any:
+        """The first append has its log and does not hold it yet."""
+        monkeypatch.setattr(committer, "after_pending", go_on)
+        with reopen(tmp_path) as other:
+            other.alter_topic(TOPIC, retention_ms=10**9)
+        store.append(TOPIC, 0, [b"second"])
+        store.flush()
+        return go_on(action)
+
+    monkeypatch.setattr(committer, "after_pending", after_others)
+    store.append(TOPIC, 0, [b"third"])
+    store.flush()
+    assert values(reopen(tmp_path)) == [b"shown", b"second", b"third"]
+    store.close()
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert [link for link in links if link.startswith(f"{tmp_path}/topics")] == []

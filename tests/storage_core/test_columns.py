@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,47 @@ def test_unsound_arrow_data_is_refused_before_it_is_acknowledged(
     with pytest.raises(InvalidRecordError):
         store.append(TOPIC, 0, **{"values": [b"a", b"b"], **arguments})
     assert store.offsets(TOPIC, 0).end == 0
+
+
+def view_of_nothing() -> pa.Array:
+    view = pa.py_buffer(np.array([100, 0, 0, 1_000_000_000], np.int32))
+    return pa.Array.from_buffers(pa.binary_view(), 1, [None, view, pa.py_buffer(b"abcdefgh")])
+
+
+def large_starts() -> pa.Array:
+    starts = pa.py_buffer(np.array([0, 1 << 33, 4], np.int64))
+    return pa.Array.from_buffers(pa.large_binary(), 2, [None, starts, pa.py_buffer(b"abcdefgh")])
+
+
+def headers_without_starts() -> pa.Array:
+    entries = pa.array([], HEADERS.value_type)
+    return pa.Array.from_buffers(HEADERS, 0, [None, None], children=[entries])
+
+
+def _refuse(make: Callable[[], pa.Array]) -> None:
+    with pytest.raises(InvalidRecordError):
+        columns_of(make())
+
+
+def _take_no_headers(make: Callable[[], pa.Array]) -> None:
+    assert columns_of([], headers=make()).count == 0
+
+
+@pytest.mark.parametrize(
+    ("look", "make"),
+    [
+        (_refuse, view_of_nothing),
+        (_refuse, large_starts),
+        (_take_no_headers, headers_without_starts),
+    ],
+)
+def test_arrays_that_kill_who_copies_them_are_refused(
+    look: Callable[..., None], make: Callable[[], pa.Array]
+) -> None:
+    child = get_context("spawn").Process(target=look, args=(make,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_the_error_names_the_column() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 from pathlib import Path
 
-from storage_core import Store, StoreConfig
+import pytest
+
+from storage_core import Problem, Store, StoreConfig
+from storage_core.errors import DiskFullError
 from tests.brokers import BROKER
 from tests.faults import faulty
 from tests.lives import in_segments, numbered
-from tests.stores import TOPIC, overwrite, segment, tree
+from tests.stores import TOPIC, make_store, on, overwrite, segment, tree
 
 
 def test_a_sound_log_has_no_problems(tmp_path: Path) -> None:
@@ -60,3 +65,38 @@ def test_files_of_a_broker_are_followed_record_by_record(tmp_path: Path) -> None
     files[0].write_bytes(files[0].read_bytes()[:-1])
     (problem,) = Store.open(tmp_path).scrub()[0].problems
     assert (problem.code, problem.severity) == ("LOG_DAMAGED", "error")
+
+
+def test_an_append_that_is_taken_back_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    with make_store(tmp_path, segment_bytes=65_536, frame_bytes=8192) as store:
+        store.append(TOPIC, 0, [b"old"])
+    writing, reading = faulty(tmp_path), faulty(tmp_path)
+    found: list[Problem] = []
+    listed, taken_back = threading.Event(), threading.Event()
+
+    def before_reading(kind: str, path: str) -> None:
+        if kind == "open:read" and path.endswith(".log"):
+            listed.set()
+            taken_back.wait(10)
+
+    def scrub() -> None:
+        found.extend(problem for report in on(reading).scrub() for problem in report.problems)
+        listed.set()
+
+    def before_writing(kind: str, path: str) -> None:
+        if (
+            kind == "pwritev"
+            and path.endswith(".log")
+            and not path.endswith(segment(tmp_path).name)
+        ):
+            scrubbing.start()
+            listed.wait(10)
+            raise OSError(errno.ENOSPC, "no space left", path)
+
+    reading.hook, writing.hook = before_reading, before_writing
+    scrubbing = threading.Thread(target=scrub)
+    with pytest.raises(DiskFullError):
+        on(writing).append(TOPIC, 0, [b"%04d" % number * 1000 for number in range(25)])
+    taken_back.set()
+    scrubbing.join(20)
+    assert found == []

@@ -1,0 +1,71 @@
+"""A handler beside others: a committer that died, a store that is closed before it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from storage_core import Store, StoreConfig
+from storage_core.errors import CommitUnknownError, StoreClosedError
+from storage_core.handler import DiskHandler
+from tests.faults import faulty
+from tests.handlers import NEVER_MS
+from tests.stores import TOPIC, columns_of, make_store, reopen, segment, values
+
+
+def leave_dead_commit(path: Path) -> None:
+    vfs = faulty(path)
+    dying = Store(vfs, StoreConfig())
+    stage = dying.stage("job")
+    stage.write(TOPIC, 0, columns_of([b"committed"]))
+    parts = stage.finish()
+    vfs.fail("pwritev", errno.EIO, path=".log")
+    with pytest.raises(CommitUnknownError):
+        dying.commit("job", parts)
+
+
+def test_sending_a_segment_finishes_the_commit_of_a_dead_writer(tmp_path: Path) -> None:
+    make_store(tmp_path, fsync="interval", fsync_interval_ms=NEVER_MS).close()
+    store = reopen(tmp_path, linger_ms=0)
+    with DiskHandler(store, TOPIC, 0) as handler:
+        handler.append(b"1")
+        handler.flush()
+        store.append(TOPIC, 0, [b"2"])  # not through the handler, and held back
+        leave_dead_commit(tmp_path)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            sent = handler.send_current_segment(ours)
+            assert segment(tmp_path).read_bytes().startswith(theirs.recv(1 << 20))
+        assert sent > 0
+        assert values(reopen(tmp_path)) == [b"1", b"2", b"committed"]
+
+
+def test_what_closing_the_store_made_visible_is_not_reported_as_failed(tmp_path: Path) -> None:
+    make_store(tmp_path, fsync="interval", fsync_interval_ms=NEVER_MS).close()
+    store = reopen(tmp_path, linger_ms=0)
+    handler = DiskHandler(store, TOPIC, 0)
+    handler.append(b"1")
+    handler.flush()
+    written = handler.append(b"2")
+    handler.read_messages(0, 1)
+    while store.partition_log(TOPIC, 0).end_offset < 2:
+        store.vfs.sleep(0.01)
+    store.close()
+    assert values(reopen(tmp_path)) == [b"1", b"2"]
+    handler.close()
+    assert written.result(timeout=10) == 1
+
+
+def test_what_a_closed_store_never_got_is_reported_as_failed(tmp_path: Path) -> None:
+    make_store(tmp_path).close()
+    store = reopen(tmp_path, linger_ms=NEVER_MS)
+    handler = DiskHandler(store, TOPIC, 0)
+    written = handler.append(b"1")
+    store.close()
+    with pytest.raises(Exception, match="was closed"):
+        handler.close()
+    assert isinstance(written.exception(timeout=10), StoreClosedError)
+    assert values(reopen(tmp_path)) == []
