@@ -140,7 +140,7 @@ def test_who_still_had_the_old_log_hands_what_it_held_back_to_the_new_one(
 ) -> None:
     store = make_store(tmp_path, **HELD_BACK)
     store.append(TOPIC, 0, [b"shown"])
-    committer = store._engine.committer  # type: ignore[attr-defined]
+    committer = store._engine.committer
     go_on = committer.after_pending
 
     def after_others(action: Any) -> Any:

@@ -13,6 +13,7 @@ from storage_core.errors import CommitUnknownError, StoreClosedError
 from storage_core.handler import DiskHandler
 from tests.faults import faulty
 from tests.handlers import NEVER_MS
+from tests.processes import wait_until
 from tests.stores import TOPIC, columns_of, make_store, reopen, segment, values
 
 
@@ -49,10 +50,10 @@ def test_what_closing_the_store_made_visible_is_not_reported_as_failed(tmp_path:
     handler = DiskHandler(store, TOPIC, 0)
     handler.append(b"1")
     handler.flush()
+    size = segment(tmp_path).stat().st_size
     written = handler.append(b"2")
     handler.read_messages(0, 1)
-    while store.partition_log(TOPIC, 0).end_offset < 2:
-        store.vfs.sleep(0.01)
+    wait_until(lambda: segment(tmp_path).stat().st_size > size)
     store.close()
     assert values(reopen(tmp_path)) == [b"1", b"2"]
     handler.close()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage_core import StorageError, Store
-from tests.stores import columns_of, values
+from storage_core import StorageError, Store, StoreConfig
+from storage_core.errors import CommitUnknownError
+from tests.faults import CrashError, faulty
+from tests.stores import TOPIC, columns_of, values
 
 
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
@@ -47,3 +52,37 @@ def test_a_record_larger_than_a_rustlog_row_may_be_is_refused_while_staging(
         store.create_topic("t")
         with pytest.raises(StorageError):
             store.stage("job").write("t", 0, columns_of([bytes((10 << 20) + 1)]))
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+def test_finishing_a_dead_commit_may_die_before_any_change(tmp_path: Path, layout: str) -> None:
+    """Its files are cut by a copy: before, between and behind its steps nothing is lost."""
+    config, original = StoreConfig(segment_bytes=4096), tmp_path / "original"
+    with Store.open(original, layout=layout, create=True, config=config) as store:
+        store.create_topic(TOPIC)
+        store.append(TOPIC, 0, [b"before"])
+    vfs = faulty(original)
+    dying = Store(vfs, config, layout)
+    stage = dying.stage("job")
+    new = [b"%d" % number * 500 for number in range(20)]
+    stage.write(TOPIC, 0, columns_of(new))
+    vfs.fail("pwritev", errno.EIO, path=".log", nth=3)
+    with pytest.raises(CommitUnknownError):
+        dying.commit("job", stage.finish())
+    for changes in count():
+        path = tmp_path / str(changes)
+        shutil.copytree(original, path)
+        vfs = faulty(path)
+        vfs.crash_after, vfs.real_syncs = changes, False
+        try:
+            Store(vfs, config, layout).repair()
+            break
+        except CrashError:
+            pass
+        with Store.open(path, layout=layout, config=config) as after:
+            assert values(after, topic=TOPIC) in ([b"before"], [b"before", *new])
+            after.repair()
+            assert values(after, topic=TOPIC) == [b"before", *new]
+        assert not list(path.rglob("*.log.tmp"))
+        shutil.rmtree(path)
+    assert changes > 10
