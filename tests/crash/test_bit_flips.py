@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,7 +14,12 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedLogError
 from storage_core.retention import pack_tomb
 from storage_core.vfs import PosixVfs
+from tests.crash.exploration import quickly
+from tests.crash.wrong_bytes import unfinished_bytes, wrong_bytes
 from tests.faults import faulty
+from tests.fuzz.checks import read_everything, written
+from tests.fuzz.trees import files_of, loaded
+from tests.sizes import SEED
 from tests.stores import (
     T0,
     TOPIC,
@@ -146,6 +152,44 @@ def test_no_bit_of_a_tomb_brings_its_segment_back(tmp_path: Path) -> None:
     for bit, flipped in flips(pack_tomb(2)):
         tomb.write_bytes(flipped)
         assert Store(PosixVfs(tmp_path), StoreConfig()).offsets(TOPIC, 0).start == 2, bit
+
+
+@pytest.mark.row(16)
+def test_no_wrong_byte_of_any_file_gives_a_wrong_answer_or_costs_a_durable_byte(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with quickly(SEED):
+        count = wrong_bytes(SEED)
+    with capsys.disabled():
+        print(f"\n[wrong bytes] seed {SEED}, {count} bytes")
+    assert count > 4000
+
+
+@pytest.mark.row(16, 19, 21)
+@pytest.mark.parametrize(
+    ("kind", "step", "least"),
+    [
+        (".tomb", 1, {"finished": 160}),
+        (".json", 5, {"finished": 100, "refused": 300}),
+        (".frames", 11, {"finished": 100, "refused": 100}),
+    ],
+)
+def test_no_wrong_byte_of_what_a_dead_process_left_shows_a_part_or_a_wrong_record(
+    kind: str, step: int, least: dict[str, int]
+) -> None:
+    """A merge is ended or not, a commit happens whole or its partitions refuse writers."""
+    with quickly(SEED):
+        outcomes = unfinished_bytes(Random(SEED), (kind,), step)
+    assert all(outcomes[how] >= count for how, count in least.items()), outcomes
+
+
+@pytest.mark.row(16, 17)
+def test_no_bit_of_the_table_of_a_brokers_rows_changes_an_answer() -> None:
+    files = dict(files_of("cursus"))
+    (path,) = (path for path in files if path.endswith(".rows"))
+    for bit, flipped in flips(files[path]):
+        store = Store(loaded(files | {path: flipped}), StoreConfig(), "cursus")
+        assert read_everything(store, strict=True) == written("cursus"), bit
 
 
 def corrupt_zero_pad(data: bytes) -> bytes:

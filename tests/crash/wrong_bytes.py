@@ -6,17 +6,21 @@ but never see a wrong record; and no writer may cut or overwrite what was durabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
+from typing import NamedTuple, TypeVar
 
 from storage_core import Store
 from storage_core.errors import StorageError
 from tests.crash.disk import File, Folder, kept
 from tests.crash.invariants import CONFIG, History, View, World, _look, new_store
 from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
 from tests.stores import T0, flip
 
+Answer = TypeVar("Answer")
 KINDS = (".log", ".idx", ".timeidx", ".json", "watermark", "broker.id")
 
 
@@ -33,33 +37,88 @@ def small_store() -> MemoryVfs:
     return vfs.power_cut(kept, b"a boot of its own")
 
 
-def read_all(vfs: MemoryVfs) -> View | None:
-    """Everything a fresh reader gets; None if it is told that something is wrong.
+def unfinished_store() -> MemoryVfs:
+    """A merge and a commit of two partitions that died when they were decided."""
+    vfs = new_store({"t": 2, "merged": 1}, segment_bytes=4096, frame_bytes=1024, frame_records=1)
+    world = World(vfs, History(), CONFIG)
+    for number in range(3):
+        world.store.append("merged", 0, [b"%d" % number])
+        world.store.append("t", 0, [b"%d again" % number], timestamps=[T0 + number])
+        world.store.roll("merged", 0)
+    world.store.append("merged", 0, [b"active"])
+    world.store.append("t", 1, [b"other"])
+    world.store.commit_offsets("readers", {"t": {0: 3}})
+
+    def die(kind: str, path: str) -> None:
+        if path.endswith(".log") and kind == "unlink":
+            raise CrashError(path)
+        if path.endswith(".log") and kind == "pwritev" and vfs.listdir("meta/intents"):
+            raise CrashError(path)
+
+    vfs.hook = die
+    with suppress(CrashError):
+        world.store.merge("merged")
+    with suppress(CrashError):
+        # One part is copied into its log, the other, which is larger than a segment, linked.
+        World(vfs, History(), CONFIG).commit(
+            world.stage("app", 1, {("t", 0): 1, ("t", 1): 4}, 1400)
+        )
+    vfs.hook = None
+    return vfs.power_cut(kept, b"a boot of its own")
+
+
+class Answers(NamedTuple):
+    """What a fresh reader is told; None where it is told that something is wrong."""
+
+    view: View | None
+    since: tuple[int | None, ...] | None
+    committed: dict[str, dict[int, int]] | None
+
+    def contradicts(self, sound: Answers) -> bool:
+        """Whether any of it is another answer than that of sound files."""
+        assert sound.view is not None
+        view = self.view or {}
+        return (
+            any(seen != sound.view[place] for place, seen in view.items())
+            or self.since not in (None, sound.since)
+            or self.committed not in (None, sound.committed)
+        )
+
+
+def read_all(vfs: MemoryVfs) -> Answers:
+    """Everything that a fresh reader can ask for.
 
     Raises:
         AssertionError: it is told in a way that no program can understand.
     """
+
+    def times(store: Store) -> tuple[int | None, ...]:
+        return tuple(store.offset_for_timestamp("t", 0, T0 + n) for n in (0, 1, 9))
+
+    return Answers(
+        _told(vfs, _look), _told(vfs, times), _told(vfs, lambda s: s.committed_offsets("readers"))
+    )
+
+
+def _told(vfs: MemoryVfs, ask: Callable[[Store], Answer]) -> Answer | None:
     try:
-        view = _look(Store(vfs, CONFIG))
-        Store(vfs, CONFIG).offset_for_timestamp("t", 0, T0 + 1)
-        Store(vfs, CONFIG).committed_offsets("readers")
+        return ask(Store(vfs, CONFIG))
     except StorageError:
         return None
     except (ArithmeticError, OSError, ValueError) as error:
         raise AssertionError(f"an untyped error: {error!r}") from error
-    return view
 
 
 def flipped_files(
-    vfs: MemoryVfs, rng: Random, kinds: tuple[str, ...]
+    vfs: MemoryVfs, rng: Random, kinds: tuple[str, ...], step: int = 1
 ) -> Iterator[tuple[str, int, File]]:
-    """The same store again and again, each time with one wrong bit in another byte."""
+    """The same store again and again, each time with one wrong bit in another ``step``th byte."""
     for path, file in vfs.top.files().items():
         if path.endswith(kinds):
             sound = file.data
-            # Every bit of the visible ends: a wrong number is not always a smaller one.
-            bits = range(8 * len(sound)) if path.endswith("watermark") else None
-            for bit in bits or (8 * at + rng.randrange(8) for at in range(len(sound))):
+            # Every bit of small numbers: a wrong one is not always a smaller one.
+            bits = range(8 * len(sound)) if path.endswith(("watermark", ".tomb")) else None
+            for bit in bits or (8 * at + rng.randrange(8) for at in range(0, len(sound), step)):
                 file.data = file.synced = flip(sound, bit)
                 yield path, bit // 8, file
             file.data = file.synced = sound
@@ -73,13 +132,40 @@ def flipped_bytes(rng: Random, kinds: tuple[str, ...] = KINDS) -> int:
     """
     vfs, count = small_store(), 0
     expected = read_all(vfs)
-    assert expected is not None
+    assert None not in expected
     for path, at, _ in flipped_files(vfs, rng, kinds):
         count += 1
-        found = read_all(vfs)
-        for place, seen in (found or {}).items():
-            assert seen == expected[place], f"byte {at} of {path}"
+        assert not read_all(vfs).contradicts(expected), f"byte {at} of {path}"
     return count
+
+
+def unfinished_bytes(rng: Random, kinds: tuple[str, ...], step: int = 1) -> Counter[str]:
+    """Read and write with every wrong byte of what a dead process left; what came of the writes.
+
+    Raises:
+        AssertionError: a reader got something that was not written, or a part of the commit.
+    """
+    vfs, outcomes = unfinished_store(), Counter[str]()
+    before, after = read_all(vfs), read_all(written_on(vfs, rng))
+    assert None not in before
+    assert None not in after
+    assert after.contradicts(before)
+    for path, at, _ in flipped_files(vfs, rng, kinds, step):
+        assert not read_all(vfs).contradicts(before), f"byte {at} of {path}"
+        found = read_all(written_on(vfs, rng))
+        whole = not found.contradicts(after)
+        assert whole or not found.contradicts(before), f"byte {at} of {path}, behind a writer"
+        outcomes["finished" if whole else "refused"] += 1
+    return outcomes
+
+
+def written_on(vfs: MemoryVfs, rng: Random) -> MemoryVfs:
+    """The files after a writer came to each partition."""
+    left = vfs.power_cut(kept, rng.randbytes(16))
+    for topic, partition in (("t", 0), ("t", 1), ("merged", 0)):
+        with suppress(StorageError):
+            Store(left, CONFIG).append(topic, partition, [])
+    return left
 
 
 def durable_bytes_stay(rng: Random) -> int:
