@@ -201,18 +201,36 @@ def test_short_writes_are_continued(path: Path, size: int) -> None:
 
 
 @pytest.mark.row(14)
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_process_without_handles_or_memory_changes_nothing(path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("open", errno.EMFILE),
+        ("open", errno.ENFILE),
+        ("open", errno.ENOMEM),
+        ("listdir", errno.EMFILE),
+        ("listdir", errno.ENOMEM),
+        ("map", errno.ENOMEM),
+        ("pread", errno.ENOMEM),
+    ],
+)
+def test_process_without_handles_or_memory_changes_nothing(
+    path: Path, kind: str, number: int
+) -> None:
     counting, store = opened(path)
     store.append(TOPIC, 0, [b"c" * 4000])
-    opens = sum(call.kind.startswith("open") for call in counting.calls)
+    values(store)
+    calls = sum(call.kind.partition(":")[0] == kind for call in counting.calls)
+    assert calls
     before = values(reopen(path))
-    for nth in range(1, opens + 1):
+    for nth in range(1, calls + 1):
         vfs, store = opened(path)
         store.topic(TOPIC)
-        vfs.fail("open", number, nth=nth)
+        vfs.fail(kind, number, nth=nth)
         if not refused(StorageError, store.append, TOPIC, 0, [b"%d" % nth]):
             before.append(b"%d" % nth)
+        # Whatever of the calls is left now fails a read: as an error, never as an end.
+        with suppress(StorageError):
+            assert values(store) == before, nth
         vfs.faults.clear()
         assert values(store) == before, nth
         store.append(TOPIC, 0, [b"again"])

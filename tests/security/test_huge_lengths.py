@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from storage_core.frame import (
     CODECS,
     HEADER_BYTES,
     FrameHeader,
+    codec_of,
     decode_body,
     pack_header,
     unpack_header,
@@ -25,6 +28,7 @@ from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_sc
 from tests.stores import TOPIC, columns_of, make_store, reopen, segment
 
 LITTLE = 32 << 20
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -70,13 +74,48 @@ def test_a_frame_longer_than_its_file_is_damage(claim: int, tmp_path: Path) -> N
 
 
 @pytest.mark.row(25)
-def test_compressed_data_that_grow_beyond_their_claim_are_refused() -> None:
-    bomb = pa.Codec("zstd").compress(bytes(8 << 20))
-    claimed = header(raw_length=4096, body_length=len(bomb))
-    padded = pa.py_buffer(bomb.to_pybytes() + bytes(-len(bomb) % 8 + 8))
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_data_that_grow_beyond_their_claim_are_refused(codec: str) -> None:
+    bomb = codec_of(codec).compress(bytes(8 << 20), asbytes=True)
+    claimed = header(raw_length=1 << 16, body_length=len(bomb), codec=CODECS.index(codec))
+    padded = bomb + bytes(-len(bomb) % 8 + 8)
     with pytest.raises(BrokenFrameError):
         decode_body(claimed, padded)
-    assert CODECS[claimed.codec] == "zstd"
+
+
+# In a process of its own: the most memory that a process ever had is only told as a whole.
+CLAIM = """
+import resource, sys
+from storage_core.errors import BrokenFrameError
+from storage_core.frame import decode_body, pack_header, unpack_header
+from storage_core.frame_encode import draft_frame, finish_frame
+from tests.stores import columns_of
+
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+drafted = draft_frame(columns_of([b"value" * 100] * 50), relative_offset=0, durable_upto=0,
+                      compression=sys.argv[1], level=1)
+frame = finish_frame(drafted)
+rest = b"".join(bytes(buffer) for buffer in frame.buffers)[64:]
+decode_body(frame.header, rest)
+claimed = unpack_header(pack_header(frame.header._replace(raw_length=1 << 30)))
+before = most()
+try:
+    decode_body(claimed, rest)
+except BrokenFrameError:
+    print("refused", most() - before)
+"""
+
+
+@pytest.mark.row(25)
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_few_bytes_that_claim_to_be_a_gibibyte_are_refused_and_cost_little(codec: str) -> None:
+    command = [sys.executable, "-c", CLAIM, codec]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    outcome, kibibytes = done.stdout.split()
+    assert outcome == "refused"
+    assert int(kibibytes) < 256 << 10
 
 
 @pytest.mark.row(23)
