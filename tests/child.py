@@ -129,6 +129,37 @@ def as_user(talk: Talk, path: str, user: int) -> None:
     say(talk, "done")
 
 
+def without_permission(talk: Talk, path: str, topic: str, user: int) -> None:
+    """Read as somebody who may only do that, then try to write in every way; say what comes."""
+    list(Store.open(path).read(topic, 0))
+    PosixVfs(path).filesystem()  # as above
+    os.setgid(user)
+    os.setuid(user)
+    store = Store.open(path)
+    say(talk, "read", sum(batch.num_rows for batch in store.read(topic, 0)))
+    acts: dict[str, Callable[[], object]] = {
+        "append": lambda: store.append(topic, 0, [b"more"]),
+        "stage": lambda: store.stage("job"),
+        "commit": lambda: store.commit("job", [], topics=[topic]),
+        "abort": lambda: store.abort("job"),
+        "create": lambda: store.create_topic("new"),
+        "grow": lambda: store.add_partitions(topic, 5),
+        "delete": lambda: store.delete_topic(topic),
+        "roll": lambda: store.roll(topic, 0),
+        "group": lambda: store.commit_offsets("readers", {topic: {0: 1}}),
+        "retain": store.retain,
+        "repair": store.repair,
+    }
+    for name, act in acts.items():
+        try:
+            act()
+        except Exception as error:
+            say(talk, name, type(error).__name__)
+        else:
+            say(talk, name, "nothing")
+    say(talk, "errors", sum(problem.severity == "error" for problem in store.check()))
+
+
 def convert_slowly(talk: Talk, path: str, to: str, layout: str) -> None:
     """Convert in small pieces, saying how far it is, until killed."""
     importlib.import_module("storage_core.convert").__dict__["_PIECE_BYTES"] = 4096
@@ -153,6 +184,7 @@ TASKS: dict[str, Callable[..., None]] = {
         hold,
         open_and_append,
         recover_slowly,
+        without_permission,
     )
 }
 

@@ -6,6 +6,7 @@ import ast
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from storage_core import Store, StoreConfig, metafile
 from storage_core.errors import DamagedMetadataError, StorageError
 from storage_core.vfs import PosixVfs
 from tests.faults import FaultyVfs
-from tests.fuzz.trees import native
+from tests.fuzz.checks import written
+from tests.fuzz.trees import CORPUS, TREES, native
+from tests.processes import Processes
 from tests.stores import columns_of, refused, tree, values
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -216,20 +219,31 @@ def test_contents_nobody_wrote_are_damage_and_readers_go_on(
 
 
 @pytest.mark.row(28)
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_directories_without_permission_are_read_and_refuse_writers(
-    original: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "store"
-    shutil.copytree(original, path)
-    for place in (path, *places(path)):
-        place.chmod(0o555 if place.is_dir() else 0o444)
+@pytest.mark.parametrize("layout", TREES)
+def test_directories_without_permission_are_read_and_refuse_writers(layout: str) -> None:
+    """Outside of pytest's directories, which only their owner may enter."""
+    path = Path(tempfile.mkdtemp(prefix="cursus-closed-"))
+    topic = "t" if layout == "native" else "orders"
     try:
-        assert values(Store.open(path)) == values(Store.open(original))
-        assert refused(StorageError, append, Store(PosixVfs(path), HURRIED))
+        shutil.copytree(CORPUS / layout, path, dirs_exist_ok=True)
+        list(Store.open(path).read(topic, 0))  # leaves its notes of a broker's files
+        for place in (path, *places(path)):
+            place.chmod(0o555 if place.is_dir() else 0o444)
+        before = tree(path)
+        count = len(written(layout)[topic, 0])
+        user = 65534 if os.getuid() == 0 else os.getuid()
+        with Processes() as processes:
+            child = processes.start("without_permission", path, topic=topic, user=user)
+            read, *said, checked = child.lines()
+        assert (read, checked) == (f"read {count}", "errors 0")
+        outcomes = dict(line.split() for line in said)
+        assert len(outcomes) == 11
+        assert set(outcomes.values()) == {"NotWritableError"}, outcomes
+        assert tree(path) == before
     finally:
         for place in (path, *places(path)):
             place.chmod(0o755)
+        shutil.rmtree(path)
 
 
 def test_files_can_be_changed_by_their_owner_alone(tmp_path: Path) -> None:
