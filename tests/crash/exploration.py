@@ -95,13 +95,13 @@ def explore_until(states: int, seed: int, samples: int, processes: int = 2) -> d
     """
     reports: dict[str, Report] = {}
     stories = chain((_SUCCESSORS, *STORIES), (f"chance {seed + n}" for n in count()))
-    total, started = 0, 0
+    distinct, started = set[int](), 0
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         running: dict[Future[Report], str] = {}
         while True:
             # One more story when one ends: the fixed ones are all played, whatever the target.
-            while len(running) < processes and (total < states or started <= len(STORIES)):
+            while len(running) < processes and (len(distinct) < states or started <= len(STORIES)):
                 name = next(stories)
                 running[pool.submit(explore_story, name, seed, samples)] = name
                 started += 1
@@ -111,7 +111,7 @@ def explore_until(states: int, seed: int, samples: int, processes: int = 2) -> d
                 name = running.pop(done)
                 key = "by chance" if name.startswith("chance ") else name
                 reports.setdefault(key, Report()).add(done.result())
-                total += done.result().states
+                distinct |= done.result().distinct
 
 
 def describe(reports: dict[str, Report], seed: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import product
 from random import Random
 
@@ -18,6 +19,7 @@ from tests.crash.disk import Choice, Choose, Item, kept, lost
 from tests.crash.invariants import (
     CONFIG,
     History,
+    View,
     World,
     check_recovered,
     check_view,
@@ -33,6 +35,8 @@ Scenario = Callable[[World], None]
 _NOTHING = columns_of([])
 _DEEPEST = 2
 """Crashes inside the recovery of a crash inside recovery."""
+_WRITES_ON = 0.05
+"""How likely somebody writes behind a recovery, and loses power again."""
 
 
 def choices(items: Sequence[Item], rng: Random, samples: int) -> Iterator[Choice]:
@@ -71,6 +75,15 @@ def choices(items: Sequence[Item], rng: Random, samples: int) -> Iterator[Choice
 
 def recover(vfs: MemoryVfs, history: History, rng: Random) -> Store:
     """Recover every partition in some order, as writers would; a reader looks at every change."""
+    store = Store(vfs, CONFIG)
+    vfs.hook = _reader(vfs, history)
+    recover_partitions(store, rng)
+    vfs.hook = None
+    check_view(look(vfs), history)
+    return store
+
+
+def _reader(vfs: MemoryVfs, history: History) -> Callable[[str, str], None]:
     published = True
 
     def observe(kind: str, path: str) -> None:
@@ -79,29 +92,45 @@ def recover(vfs: MemoryVfs, history: History, rng: Random) -> Store:
             check_view(look(vfs), history)
         published = kind == "rename" and path.endswith("watermark")
 
-    store = Store(vfs, CONFIG)
-    vfs.hook = observe
+    return observe
+
+
+def recover_partitions(store: Store, rng: Random) -> None:
+    """Append nothing to every partition, in some order."""
     places = [(topic, p) for topic in store.topics() for p in range(store.topic(topic).partitions)]
     rng.shuffle(places)
     for topic, partition in places:
         store.append_columns(topic, partition, _NOTHING)
-    vfs.hook = None
-    check_view(look(vfs), history)
-    return store
+
+
+def state_digest(vfs: MemoryVfs, history: History) -> int:
+    """Of the files and of what was acknowledged and seen; the same in every process."""
+    digest = blake2b(digest_size=8)
+    for path, file in sorted(vfs.top.files().items()):
+        if not path.endswith("lock"):
+            digest.update(b"%s\0%d\0" % (path.encode(), len(file.data)))
+            digest.update(file.data)
+    digest.update(repr((sorted(history.acked), sorted(history.seen))).encode())
+    return int.from_bytes(digest.digest(), "big")
 
 
 @dataclass
 class Report:
     """What an exploration did."""
 
-    states: int = 0
+    distinct: set[int] = field(default_factory=set)
+    """The states, by a digest that is the same in every process."""
     calls: int = 0
     nested: int = 0
     killed: int = 0
     violations: list[str] = field(default_factory=list)
 
+    @property
+    def states(self) -> int:
+        return len(self.distinct)
+
     def add(self, other: Report) -> None:
-        self.states += other.states
+        self.distinct |= other.distinct
         self.calls += other.calls
         self.nested += other.nested
         self.killed += other.killed
@@ -118,8 +147,9 @@ class Explorer:
     """How likely a call is looked at."""
     kill_every: int = 4
     """A process is killed before every so many calls."""
+    again: float = 1.0
+    """How likely a state is recovered a second time, behind another power cut."""
     report: Report = field(default_factory=Report)
-    distinct: set[int] = field(default_factory=set)
 
     def run(
         self,
@@ -217,18 +247,10 @@ class Explorer:
 
     def _state(self, vfs: MemoryVfs, history: History, where: str, depth: int) -> None:
         """Recover one state, perhaps with a second crash on the way, and check it."""
-        files = vfs.top.files()
-        digest = hash(
-            (
-                frozenset((p, f.data) for p, f in files.items() if not p.endswith("lock")),
-                frozenset(history.acked),
-                frozenset(history.seen),
-            )
-        )
-        if digest in self.distinct:
+        digest = state_digest(vfs, history)
+        if digest in self.report.distinct:
             return
-        self.distinct.add(digest)
-        self.report.states += 1
+        self.report.distinct.add(digest)
         self._guarded(where, lambda: self._check(vfs, history.copy(), where, depth))
 
     def _check(self, vfs: MemoryVfs, history: History, where: str, depth: int) -> None:
@@ -246,14 +268,26 @@ class Explorer:
             self._try_again(Store(vfs, CONFIG), history)
         store = recover(vfs, history, self.rng)
         view = check_recovered(vfs, store, history)
-        if self.rng.random() < 0.1:
-            again = vfs.power_cut(kept, self.rng.randbytes(16))
-            repeated = recover(again, history, self.rng)
-            assert check_recovered(again, repeated, history) == view, "I5"
-            assert logs(again) == logs(vfs), "I5"
+        if self.rng.random() < self.again:
+            self._recover_again(vfs, history, view)
         if history.transactions and self.rng.random() < 0.3:
             self._try_again(store, history)
             check_recovered(vfs, store, history)
+        if self.rng.random() < _WRITES_ON:
+            for topic, partition in view:
+                self._append(store, history, topic, partition)
+                self._cut(vfs, history, f"{where}, went on", self.samples // 4, _DEEPEST)
+
+    def _recover_again(self, vfs: MemoryVfs, history: History, view: View) -> None:
+        """Recovering twice is recovering once; a reader watches some of it only, as it costs."""
+        again = vfs.power_cut(kept, self.rng.randbytes(16))
+        if self.rng.random() < 0.1:
+            repeated = recover(again, history, self.rng)
+            assert check_recovered(again, repeated, history) == view, "I5"
+        else:
+            recover_partitions(Store(again, CONFIG), self.rng)
+            assert look(again) == view, "I5"
+        assert logs(again) == logs(vfs), "I5"
 
     def _try_again(self, store: Store, history: History) -> None:
         """What a driver does that heard no answer: commit once more, or give up."""

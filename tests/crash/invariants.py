@@ -18,6 +18,7 @@ from typing import Any
 from storage_core import StagedPart, Store, StoreConfig, UpkeepReport
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
 from storage_core.handler import DiskHandler
+from storage_core.intents import Intents
 from storage_core.opening import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
@@ -76,6 +77,16 @@ class History:
         return replace(self, **copied)
 
 
+def _below(vfs: Any) -> MemoryVfs:
+    """The files without a backend over them that fails: looking is no part of a story."""
+    found: MemoryVfs = getattr(vfs, "inner", vfs)
+    return found
+
+
+def _intents(vfs: Any) -> Intents:
+    return Store(_below(vfs), CONFIG)._engine.committer.intents
+
+
 class WatchedStore(Store):
     """Writes down what it is asked to delete, before it does."""
 
@@ -86,14 +97,12 @@ class WatchedStore(Store):
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False
     ) -> dict[tuple[str, int], list[int]]:
-        # Not through a backend that fails: looking is no part of the story.
-        files = getattr(self.vfs, "inner", self.vfs)
-        for path in logs(files):
+        for path in logs(_below(self.vfs)):
             _, name, partition, *_, base = path.removesuffix(".log").split("/")
             if topic in (None, name):
                 self._allow(name, int(partition), int(base))
         # A dead one's commit is finished first, and what it adds may be old at once.
-        for intent in Store(files, CONFIG)._engine.committer.intents.pending():
+        for intent in _intents(self.vfs).pending():
             for part in intent.partitions:
                 self._allow(part.topic, part.partition, part.end)
         return super().retain(topic, dry_run=dry_run)
@@ -123,7 +132,7 @@ class World:
     def append(self, topic: str, partition: int, *values: bytes) -> None:
         self.history.tried.update(values)
         written = self.store.append(topic, partition, list(values))
-        assert not self.store._engine.committer.intents.naming(topic, partition), "I8"
+        assert not _intents(self.vfs).naming(topic, partition), "I8"
         for offset, value in zip(range(written.start, written.end), values, strict=True):
             self.history.acked[topic, partition, offset] = value
 

@@ -1,24 +1,23 @@
-"""Bugs put into the engine on purpose: each takes out one sync, check, lock or order.
+"""Bugs put into the engine on purpose: each takes out one check, lock, order or step.
 
 They change the engine in the test's own process only; nothing in it knows of them. Each says where
-it must be noticed: in a story of the crash explorer, behind a committer killed before a certain
-call, when two writers take turns, when syncs fail, or when bytes on the disk are wrong.
+it must be noticed: see ``detectors.py``. Single syncs are found in the source: ``sync_sites.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import crc32c
 import pytest
 
 from storage_core import (
     apply,
-    catalog,
+    committer,
     durable,
     frame,
     intents,
@@ -29,8 +28,10 @@ from storage_core import (
     native_engine,
     recovery,
     retention,
-    staging,
+    rewinding,
+    segment,
     state,
+    tail,
     watermark,
 )
 from storage_core.commit_steps import CommitSteps
@@ -38,89 +39,14 @@ from storage_core.committer import Committer
 from storage_core.intents import Intents
 from storage_core.layouts.base import Layout
 from storage_core.ledger import Ledger
-from storage_core.listing import Listing
+from storage_core.listing import Listing, list_segments, log_path
 from storage_core.recovery import Recovery
 from storage_core.segment import ActiveSegment
 from storage_core.tail import Tail
 from storage_core.unsynced import Unsound, first_unsound
 from storage_core.vfs import Vfs
+from tests.crash.mutating import AnyChecksum, Instead, Mutant, Patch, nothing, without
 from tests.crash.recording import MemoryVfs
-
-Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-class Mutant(NamedTuple):
-    """A bug, and where it must be noticed."""
-
-    patch: Patch
-    noticed: str
-
-
-def nothing(*_: Any, **__: Any) -> None:
-    """A step left out."""
-
-
-def without(owner: Any, name: str, instead: Any = nothing) -> Patch:
-    return lambda patch: patch.setattr(owner, name, instead)
-
-
-class Instead:
-    """A module or an object with some names of our own."""
-
-    def __init__(self, original: Any, **names: Any) -> None:
-        self._original = original
-        self.__dict__.update(names)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-
-def silent(vfs: Any, *calls: str) -> Any:
-    """Files on which some calls do nothing."""
-    return Instead(vfs, **dict.fromkeys(calls, nothing))
-
-
-def silent_in(owner: Any, name: str, *calls: str) -> Patch:
-    """In a function that takes the files first, some calls do nothing."""
-
-    def change(patch: pytest.MonkeyPatch) -> None:
-        function = getattr(owner, name)
-        patch.setattr(owner, name, lambda vfs, *a, **k: function(silent(vfs, *calls), *a, **k))
-
-    return change
-
-
-def silent_method(owner: Any, name: str, *calls: str) -> Patch:
-    """In a method of an object that keeps the files as ``_vfs``, some calls do nothing."""
-
-    def change(patch: pytest.MonkeyPatch) -> None:
-        method = getattr(owner, name)
-
-        def muted(self: Any, *arguments: Any, **named: Any) -> Any:
-            vfs = self._vfs
-            self._vfs = silent(vfs, *calls)
-            try:
-                return method(self, *arguments, **named)
-            finally:
-                self._vfs = vfs
-
-        patch.setattr(owner, name, muted)
-
-    return change
-
-
-def silent_recovery(name: str, *calls: str) -> Patch:
-    """In a step of recovery, some calls do nothing."""
-
-    def change(patch: pytest.MonkeyPatch) -> None:
-        method = getattr(Recovery, name)
-
-        def muted(self: Recovery, *arguments: Any) -> Any:
-            return method(dataclasses.replace(self, vfs=silent(self.vfs, *calls)), *arguments)
-
-        patch.setattr(Recovery, name, muted)
-
-    return change
 
 
 def entry_is_trusted(patch: pytest.MonkeyPatch) -> None:
@@ -256,26 +182,6 @@ def unsynced_folders(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "sync_directories", durable.make_directories)
 
 
-def unsynced_staging_folders(patch: pytest.MonkeyPatch) -> None:
-    def only_make(vfs: Vfs, path: str) -> None:
-        durable.make_directories(silent(vfs, "fsync_dir"), path)
-
-    patch.setattr(staging, "sync_directories", only_make)
-    silent_method(staging.Stage, "_finish", "fsync_dir")(patch)
-
-
-def ledger_metafile(*calls: str) -> Patch:
-    """The ledger's files are written without some calls."""
-
-    def change(patch: pytest.MonkeyPatch) -> None:
-        def write(vfs: Vfs, path: str, fields: Any) -> None:
-            durable.replace_file(silent(vfs, *calls), path, metafile.dump(fields))
-
-        patch.setattr(ledger, "metafile", Instead(metafile, replace=write))
-
-    return change
-
-
 def tombless(patch: pytest.MonkeyPatch) -> None:
     """Segments are deleted without a tomb, newest first."""
 
@@ -333,21 +239,6 @@ def unchecked_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(watermark, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
 
 
-class AnyChecksum(int):
-    """A checksum that every other one equals."""
-
-    def __new__(cls, *_: Any) -> AnyChecksum:
-        return super().__new__(cls, 0)
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-    __hash__ = int.__hash__
-
-
 def unchecked_frames(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(frame, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
 
@@ -368,34 +259,65 @@ def only_the_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "first_unsound", first)
 
 
+def unchecked_words(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:
+    """Who finds a clean word does not compare the file with it."""
+    resume = Tail.resume
+
+    def trusting(self: Tail, found: state.PartitionState) -> bool:
+        size = self._vfs.stat(log_path(self._directory, found.active_base))
+        return resume(self, found._replace(active_size=0 if size is None else size.size))
+
+    patch.setattr(Tail, "resume", trusting)
+
+
+def durable_point_is_forgotten(step: str) -> Patch:
+    """A step of recovery takes a log for whole that ends too early."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        method = getattr(Recovery, step)
+        patch.setattr(
+            Recovery, step, lambda self, *a: method(dataclasses.replace(self, durable_end=0), *a)
+        )
+
+    return change
+
+
+def first_file_goes_first(patch: pytest.MonkeyPatch) -> None:
+    """What is taken back goes from its beginning."""
+
+    def backwards(vfs: Vfs, directory: str) -> Any:
+        found = list_segments(vfs, directory)
+        return Instead(found, bases=list(reversed(found.bases)))
+
+    patch.setattr(rewinding, "list_segments", backwards)
+
+
+def indexes_come_late(patch: pytest.MonkeyPatch) -> None:
+    """A staged file is a segment before its indexes say that it is sealed."""
+    write, link, late = segment.write_indexes, durable.link_over_empty, list[Any]()
+
+    def linking(*arguments: Any) -> None:
+        link(*arguments)
+        for each in late:
+            write(*each)
+        late.clear()
+
+    patch.setattr(tail, "write_indexes", lambda *arguments: late.append(arguments))
+    patch.setattr(tail, "link_over_empty", linking)
+
+
 MUTANTS: dict[str, Mutant] = {
     # Appends
-    "segments are not synced": Mutant(without(ActiveSegment, "_fsync"), "appends"),
-    "names of new segments are not synced": Mutant(without(ActiveSegment, "sync_name"), "appends"),
     "appends are shown before they are synced": Mutant(publish_before_sync, "appends"),
     "handlers show records before they are synced": Mutant(publish_before_sync, "handlers"),
-    # Staging
-    "staged files are not synced": Mutant(
-        silent_method(staging._File, "finish", "fsync"), "commits"
-    ),
-    "folders of the staging are not synced": Mutant(unsynced_staging_folders, "commits"),
     # Commits
     "the log before a commit is not synced": Mutant(without(Tail, "settle"), "interval"),
-    "the intent is renamed before it is synced": Mutant(
-        silent_in(intents, "replace_file", "fsync"), "commits"
-    ),
-    "the intent's name is not synced": Mutant(
-        silent_in(intents, "replace_file", "fsync_dir"), "commits"
-    ),
     "the intent comes after the records": Mutant(intent_comes_late, "commits"),
     "the staging goes before the records are applied": Mutant(staging_goes_first, "commits"),
-    "names of segments that were staged are not synced": Mutant(
-        silent_method(Tail, "adopt_file", "fsync_dir"), "large commits"
-    ),
-    "the ledger's entry is renamed before it is synced": Mutant(
-        ledger_metafile("fsync"), "commits"
-    ),
-    "the name of the ledger's entry is not synced": Mutant(ledger_metafile("fsync_dir"), "commits"),
     "the ledger's entry is overwritten in place": Mutant(in_place, "commits"),
     "the ledger is not asked": Mutant(without(Ledger, "has", lambda *_: False), "commits"),
     "the intent goes before the entry": Mutant(intent_goes_first, "commits"),
@@ -407,17 +329,15 @@ MUTANTS: dict[str, Mutant] = {
         without(Intents, "starts", lambda *_: {}), "commits"
     ),
     "redo starts over": Mutant(redo_starts_over, "commits"),
-    "an intent found is not synced": Mutant(intent_is_trusted, "fsync_dir meta/intents"),
-    "an entry found is not synced": Mutant(entry_is_trusted, "fsync_dir meta/ledger"),
-    "folders that exist are taken for durable": Mutant(unsynced_folders, "fsync_dir meta"),
+    "an intent found is not synced": Mutant(
+        intent_is_trusted, "killed before fsync_dir meta/intents"
+    ),
+    "an entry found is not synced": Mutant(entry_is_trusted, "killed before fsync_dir meta/ledger"),
+    "folders that exist are taken for durable": Mutant(
+        unsynced_folders, "killed before fsync_dir meta"
+    ),
     "pending commits are not finished first": Mutant(
-        pending_is_ignored, "fsync_dir topics/t/1/segments"
-    ),
-    "recovery trusts bytes it did not sync": Mutant(
-        silent_recovery("_recover_tail", "fsync"), "appends"
-    ),
-    "recovery trusts names it did not sync": Mutant(
-        silent_recovery("run", "fsync_dir"), "fsync_dir topics/t/1/segments"
+        pending_is_ignored, "killed before fsync_dir topics/t/1/segments"
     ),
     "a clean word is believed after a reboot": Mutant(boot_is_ignored, "interval"),
     # Topics without syncs
@@ -431,15 +351,6 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # Retention and topics
     "segments are deleted without a tomb": Mutant(tombless, "retention"),
-    "names of tombs are not synced": Mutant(
-        silent_in(maintenance, "drop_segments", "fsync_dir"), "retention"
-    ),
-    "tombs go before the deletion is synced": Mutant(
-        silent_in(retention, "bury", "fsync_dir"), "retention"
-    ),
-    "files of a new topic are not synced": Mutant(
-        silent_in(catalog, "create_file", "fsync"), "topics"
-    ),
     # Locks
     "a partition's lock is not taken": Mutant(without(log, "locked", no_lock), "two writers"),
     "the lock over visible ends is not taken": Mutant(
@@ -455,6 +366,21 @@ MUTANTS: dict[str, Mutant] = {
     "the checksum of visible ends is not compared": Mutant(
         unchecked_watermark, "wrong bytes of watermark"
     ),
+    "checksums of state words are not compared": Mutant(unchecked_words, "wrong words"),
+    "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
+    "a log that ends too early is not noticed": Mutant(
+        durable_point_is_forgotten("_recover_tail"), "cut logs"
+    ),
+    "a log that is gone is not noticed": Mutant(
+        durable_point_is_forgotten("_recover_empty"), "removed logs"
+    ),
+    "staged files are not compared before a commit": Mutant(
+        without(committer, "verify_parts"), "wrong parts"
+    ),
+    "the first of several files is taken back first": Mutant(
+        first_file_goes_first, "full disk in appends"
+    ),
+    "indexes come after the segment that was staged": Mutant(indexes_come_late, "large commits"),
     "whatever does not check is cut": Mutant(anything_is_torn, "wrong bytes"),
     "missing segments are not noticed": Mutant(
         without(recovery, "covered_runs", lambda *_: []), "wrong bytes"

@@ -18,7 +18,7 @@ def test_every_crash_state_recovers(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("\n" + describe(reports, SEED))
     assert [found for report in reports.values() for found in report.violations] == []
-    assert sum(report.states for report in reports.values()) >= STATES
+    assert len(set[int]().union(*(report.distinct for report in reports.values()))) >= STATES
     assert all(report.nested and report.killed for report in reports.values())
 
 

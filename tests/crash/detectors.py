@@ -1,0 +1,129 @@
+"""What must notice a bug that was put into the engine, by name.
+
+A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
+around <text>``; ``killed before <call>``, behind a committer that dies there; ``full disk in
+<story>``; ``failing syncs``; ``two writers``; ``wrong bytes``; ``promise of <what>``; and those of
+``narrow_cuts`` and ``wrong_files``. Each ends at the first thing it notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from tests.crash import failing_calls, narrow_cuts, promises, wrong_files
+from tests.crash.explorer import Explorer
+from tests.crash.invariants import History, World, new_store
+from tests.crash.recording import MemoryVfs
+from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
+from tests.crash.test_lifecycle_states import SCENARIOS
+from tests.crash.two_writers import two_writers
+from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
+from tests.sizes import SEED
+
+MISTAKES = ("TypeError", "AttributeError", "NameError", "ImportError")
+"""Bugs of a bug itself, not ones that were noticed."""
+
+
+class FoundError(Exception):
+    """A violation: enough."""
+
+
+class FirstOnly(Explorer):
+    """Ends at the first violation."""
+
+    def _guarded(self, where: str, check: Callable[[], None]) -> None:
+        super()._guarded(where, check)
+        if self.report.violations:
+            raise FoundError(self.report.violations[0])
+
+
+@dataclass
+class Focused(FirstOnly):
+    """Looks at the calls only that have some text in them, but closely."""
+
+    text: str = ""
+
+    def _cut(
+        self, vfs: MemoryVfs, history: History, where: str, samples: int, depth: int = 0
+    ) -> None:
+        if self.text in where:
+            super()._cut(vfs, history, where, samples, depth)
+
+    def _killed(self, vfs: MemoryVfs, history: History, where: str) -> None:
+        if self.text in where:
+            super()._killed(vfs, history, where)
+
+
+def drop_many(world: World) -> None:
+    """Retention takes several segments at once."""
+    for number in range(4):
+        world.append("t", 0, (b"%d" % number).ljust(BIG, b"."))
+        world.store.roll("t", 0)
+    world.append("t", 0, b"active")
+    world.store.alter_topic("t", retention_bytes=0)
+    world.store.retain()
+
+
+OPERATIONS = {**SCENARIOS, "drop many": (drop_many, SMALL)}
+# What some stories do that counts comes late in them.
+_LIKELY = {"retention": 0.4, "large commits": 0.5}
+
+
+def detectors() -> list[str]:
+    """All there are, but for committers killed before a call."""
+    return [
+        *STORIES,
+        *OPERATIONS,
+        *(f"promise of {name}" for name in promises.PROMISES),
+        *(f"full disk in {name}" for name in failing_calls.STORIES),
+        *narrow_cuts.CUTS,
+        "failing syncs",
+        "two writers",
+    ]
+
+
+def detector(noticed: str) -> Callable[[], object]:
+    """What must notice a bug."""
+    # Killed before every call, so that no change of the engine hides a bug by moving the calls.
+    explorer = FirstOnly(Random(SEED), samples=10, kill_every=1)
+    if noticed == "two writers":
+        return two_writers
+    if noticed == "failing syncs":
+        return partial(_first, lambda: failing_calls.failing_syncs())
+    if noticed in narrow_cuts.CUTS:
+        return narrow_cuts.CUTS[noticed]
+    if noticed in wrong_files.FILES:
+        return wrong_files.FILES[noticed]
+    if noticed == "wrong bytes":
+        return partial(wrong_bytes, SEED)
+    if noticed.startswith("wrong bytes of "):
+        return partial(flipped_bytes, Random(SEED), (noticed.removeprefix("wrong bytes of "),))
+    if noticed.startswith("promise of "):
+        return partial(promises.keep, noticed.removeprefix("promise of "))
+    if noticed.startswith("full disk in "):
+        story = noticed.removeprefix("full disk in ")
+        return partial(_first, lambda: failing_calls.cuts_after_a_failure(story)[1])
+    if noticed.startswith("killed before "):
+        where = partial(_is_call, noticed.removeprefix("killed before "))
+        return partial(explore_successor, explorer, where)
+    explorer.likely = _LIKELY.get(noticed, 1.0)
+    if noticed in STORIES:
+        return partial(explore, noticed, explorer)
+    operation, _, text = noticed.partition(" around ")
+    scenario, settings = OPERATIONS[operation]
+    explorer.likely, explorer.kill_every = 0.5, 2
+    if text:
+        explorer = Focused(Random(SEED), samples=60, again=0, text=text)
+    return partial(explorer.run, operation, new_store({"t": 2}, **settings), scenario)
+
+
+def _first(found: Callable[[], list[str]]) -> None:
+    for violation in found():
+        raise FoundError(violation)
+
+
+def _is_call(wanted: str, kind: str, path: str) -> bool:
+    return f"{kind} {path}" == wanted

@@ -1,0 +1,118 @@
+"""Power cuts in narrow places that stories of the explorer seldom come to.
+
+Each raises an ``AssertionError``, or the engine's own error, when something was lost or invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+
+from storage_core import Store
+from tests.crash.disk import Choice, Item, kept, lost
+from tests.crash.explorer import recover, recover_partitions
+from tests.crash.failing_calls import STORIES, Fault, play
+from tests.crash.invariants import CONFIG, History, World, check_recovered, new_store
+from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
+
+
+def cut_at_every_call(vfs: MemoryVfs, history: History, when: Callable[[], bool]) -> None:
+    """Let the power fail before every call from now on, and look at what is left."""
+
+    def cut(kind: str, path: str) -> None:
+        if not when():
+            return
+        vfs.hook = None
+        for choose in (lost, kept):
+            left, then = vfs.power_cut(choose, Random(f"{kind} {path}").randbytes(16)), history
+            check_recovered(left, recover(left, then.copy(), Random(0)), then.copy())
+        vfs.hook = cut
+
+    vfs.hook = cut
+
+
+def repaired_syncs() -> None:
+    """A sync fails; the power fails at every call of who copies the doubtful file anew."""
+    story = STORIES["appends"]
+    base = new_store(story.topics, **story.settings)
+    calls = play(base, story)[2].calls
+    last = max(nth for nth, kind in enumerate(calls, 1) if kind == "fsync")
+    vfs, history, _ = play(base, story, Fault(last, "pages kept"))
+    left = vfs.kill()
+    cut_at_every_call(left, history, lambda: True)
+    recover_partitions(Store(left, CONFIG), Random(0))
+
+
+def old_frames() -> None:
+    """A torn tail is cut, a commit of the same size takes its place, and the power fails again.
+
+    Behind the torn frame stood a whole one, which begins where a sector does: if the cut was not
+    durable before the commit was written, it stands behind the commit's records now.
+    """
+    settings = {"fsync": "interval", "fsync_interval_ms": 3_600_000}
+    vfs, history = new_store({"t": 1}, **settings), History()
+    world = World(vfs, history, CONFIG)
+    for letter, size in zip((b"f", b"a", b"b"), (600, 1480, 1480), strict=True):
+        world.append_lazily("t", 0, letter * size)
+    torn = vfs.power_cut(lambda items: {**kept(items), **_sector(items, 2, 0)}, b"a torn frame....")
+    world = World(torn, history, CONFIG)
+    staged = world.stage("app", 1, {("t", 0): 1}, size=1480)
+
+    def cut(kind: str, path: str) -> None:
+        if kind == "fsync" and path.endswith(".log"):
+            left = torn.power_cut(_old_behind_new, b"old frames......")
+            check_recovered(left, recover(left, history.copy(), Random(0)), history.copy())
+
+    torn.hook = cut
+    world.commit(staged)
+    assert history.acked["t", 0, 1] == staged.values["t", 0][0], "the commit is somewhere else"
+
+
+def _sector(items: Sequence[Item], sector: int, age: int) -> dict[Item, int]:
+    return {item: age for item in items if item.what >= 0 and item.part == sector}
+
+
+def _old_behind_new(items: Sequence[Item]) -> Choice:
+    """Sizes and all from the sixth sector on as they were; the others are new."""
+    old = (item for item in items if item.what >= 0 and (item.part < 0 or item.part > 4))
+    return {**kept(items), **dict.fromkeys(old, 0)}
+
+
+def killed_stagers() -> None:
+    """Two tasks stage for one job; the first is killed at every call, and the power fails."""
+    calls = 0
+    while True:
+        vfs = new_store({"t": 1})
+        first = World(vfs, History(), CONFIG)
+        vfs.crash_after = vfs.calls + calls
+        with suppress(CrashError):
+            first.stage("app", 1, {("t", 0): 1})
+            return
+        left = vfs.kill()
+        second = World(left, History(), CONFIG)
+        staged = second.stage("app", 1, {("t", 0): 1})
+        cut_at_every_call(left, second.history, lambda: True)
+        second.commit(staged)
+        calls += 1
+
+
+def closed_unsynced() -> None:
+    """A topic without syncs closes a segment and begins another; then comes a commit."""
+    vfs = new_store({"t": 1}, fsync="none")
+    world = World(vfs, History(), CONFIG)
+    world.append_lazily("t", 0, b"closed")
+    world.store.roll("t", 0)
+    world.append_lazily("t", 0, b"open")
+    world.commit(world.stage("app", 1, {("t", 0): 1}))
+    left = vfs.power_cut(lost, b"a boot of its own")
+    check_recovered(left, recover(left, world.history.copy(), Random(0)), world.history)
+
+
+CUTS: dict[str, Callable[[], None]] = {
+    "repaired syncs": repaired_syncs,
+    "old frames": old_frames,
+    "killed stagers": killed_stagers,
+    "closed segments": closed_unsynced,
+}
