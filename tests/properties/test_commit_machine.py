@@ -156,7 +156,7 @@ class CommitMachine(RuleBasedStateMachine):
     def first_since(self, place: tuple[str, int], moment: datetime) -> int:
         """The first offset that is not older, by looking at all of them in a new store."""
         everything = rows(Store(self.vfs, CONFIG).read(*place))
-        return next(row["offset"] for row in everything if row["timestamp"] >= moment)
+        return int(next(row["offset"] for row in everything if row["timestamp"] >= moment))
 
     @rule(writer=WRITERS)
     def reopen(self, writer: int) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ LARGE = [b"%d" % n + b"x" * 1400 for n in range(5)]
 
 def new(path: Path, layout: str = "native") -> Store:
     store = Store.open(path, layout=layout, create=True)
-    small = {"segment_bytes": 4096, "frame_bytes": 1024, "compression": "none"}
+    small: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024, "compression": "none"}
     for topic in (TOPIC, "u"):
         store.create_topic(topic, 1, **(small if layout == "native" else {}))
     return store
