@@ -132,7 +132,13 @@ class Summaries:
 
     def _walk(self, directory: str, names: Iterable[str]) -> None:
         stats = [(name, self._vfs.stat(f"{directory}/{name}")) for name in names]
-        filled = [(name, stat) for name, stat in stats if stat is not None and stat.size]
+        # A pipe or device has no size either, but must be refused, as opening it is: taken for an
+        # empty file it would give the records behind it the offsets of those that are missing.
+        filled = [
+            (name, stat)
+            for name, stat in stats
+            if stat is not None and (stat.size or stat.kind != "file")
+        ]
         sources = [MappedSource(self._vfs, f"{directory}/{name}") for name, _ in filled]
         datas = [source.read(0, source.size) for source in sources]
         counts = walk_many(datas, self._format, every=RECORDS_PER_ENTRY)
@@ -149,7 +155,7 @@ class Summaries:
             )
         none = np.empty(0, dtype=np.int64)
         for name, found in stats:
-            if found is not None and not found.size:
+            if found is not None and not found.size and found.kind == "file":
                 self._known[name] = Summary(0, found.modified_ns, 0, 0, Ending.WHOLE, None, none)
 
     def _save(self) -> None:
