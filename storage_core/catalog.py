@@ -13,7 +13,7 @@ from typing import Any
 
 from . import metafile, topicfile, watermark
 from .config import StoreConfig
-from .durable import create_file, locked, make_directories, remove_tree
+from .durable import create_file, locked, make_directories, remove_tree, sync_directories
 from .errors import ConfigError, TopicExistsError, TopicNotFoundError
 from .identity import timestamp
 from .listing import is_settled
@@ -86,7 +86,7 @@ class Catalog:
             created_at=timestamp(self._vfs),
             settings=topicfile.check_settings(settings),
         )
-        make_directories(self._vfs, _TOPICS)
+        sync_directories(self._vfs, _TOPICS)
         self.sweep()
         existing = self.names()
         check_no_case_clash(topic, existing)
@@ -138,6 +138,8 @@ class Catalog:
                 )
             for partition in range(current.partitions, topicfile.check_partitions(total)):
                 self._make_partition(f"{_TOPICS}/{topic}", partition)
+            # Also those that one who was killed had made: he may not have come so far.
+            self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
             return topicfile.with_partitions(current, total)
 
         return self._rewrite(topic, grown)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from . import checkpoint, identity
 from .config import StoreConfig
-from .durable import make_directories
+from .durable import sync_directories
 from .errors import (
     IdentityError,
     NotWritableError,
@@ -25,7 +25,7 @@ def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
     """Give a new store its identity and its first, empty checkpoint."""
     created = identity.create(vfs, config)
     checkpoint.create(vfs, config.lock_timeout_ms)
-    make_directories(vfs, "topics")
+    sync_directories(vfs, "topics")
     return created
 
 

@@ -8,8 +8,6 @@ from tests.crash.exploration import quickly
 from tests.crash.promises import PROMISES, keep
 from tests.sizes import SEED
 
-_UNSYNCED = "a folder that a killed process made is not synced by the next one that finds it"
-
 
 @pytest.mark.row(1, 2)
 @pytest.mark.parametrize("name", PROMISES)
@@ -19,16 +17,7 @@ def test_what_is_said_to_be_done_outlives_a_power_cut(name: str) -> None:
 
 
 @pytest.mark.row(3)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[] if name == "a setting" else pytest.mark.xfail(reason=_UNSYNCED, strict=True),
-        )
-        for name in PROMISES
-    ],
-)
+@pytest.mark.parametrize("name", PROMISES)
 def test_what_is_done_behind_a_killed_process_outlives_a_power_cut(name: str) -> None:
     with quickly(SEED):
         assert keep(name, killed=True) > 100
