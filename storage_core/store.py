@@ -43,7 +43,7 @@ class Store(LifecycleStore):
         )
         super().__init__(vfs, config, engine)
         self._arguments = (vfs, config, layout, isolation, internal_topics)
-        self._closed = False
+        self._closed = self._flushed = False
 
     @classmethod
     def open(
@@ -215,8 +215,8 @@ class Store(LifecycleStore):
         self._engine.flush()
 
     def flush_partition(self, topic: str, partition: int) -> None:
-        """The same for one partition. A store that was closed has done so."""
-        if self._closed:
+        """The same for one partition. A store that was closed has done so, unless that failed."""
+        if self._closed and self._flushed:
             return
         self._require_writable()
         self._engine.flush_partition(topic, partition)
@@ -252,8 +252,11 @@ class Store(LifecycleStore):
     def close(self) -> None:
         """Flush, write a checkpoint and let go of all files. Safe to call twice."""
         if not self._closed:
-            self._engine.close()
-            self._closed = True
+            try:
+                self._engine.close()
+                self._flushed = True
+            finally:
+                self._closed = True
 
     def __enter__(self) -> Store:
         return self

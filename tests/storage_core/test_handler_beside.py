@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.errors import CommitUnknownError, StoreClosedError
+from storage_core.errors import CommitUnknownError, StoreClosedError, WriteFailedError
 from storage_core.handler import DiskHandler
 from tests.faults import faulty
 from tests.handlers import NEVER_MS
@@ -70,3 +70,23 @@ def test_what_a_closed_store_never_got_is_reported_as_failed(tmp_path: Path) -> 
         handler.close()
     assert isinstance(written.exception(timeout=10), StoreClosedError)
     assert values(reopen(tmp_path)) == []
+
+
+def test_what_closing_the_store_could_not_sync_is_reported_as_failed(tmp_path: Path) -> None:
+    make_store(tmp_path, fsync="interval", fsync_interval_ms=NEVER_MS).close()
+    vfs = faulty(tmp_path)
+    store = Store(vfs, StoreConfig(linger_ms=0))
+    handler = DiskHandler(store, TOPIC, 0)
+    handler.append(b"1")
+    handler.flush()
+    size = segment(tmp_path).stat().st_size
+    written = handler.append(b"2")
+    handler.read_messages(0, 1)
+    wait_until(lambda: segment(tmp_path).stat().st_size > size)
+    vfs.fail("fsync", errno.EIO, path=".log")
+    with pytest.raises(WriteFailedError):
+        store.close()
+    with pytest.raises(WriteFailedError):
+        handler.close()
+    assert written.exception(timeout=10) is not None
+    assert values(reopen(tmp_path)) == [b"1"]
