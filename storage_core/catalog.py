@@ -98,6 +98,7 @@ class Catalog:
             with suppress(OSError):
                 remove_tree(self._vfs, prepared)
             if topic in self.names():
+                self._vfs.fsync_dir(_TOPICS)  # for one who was killed before he did
                 raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic) from error
             raise
         self._vfs.fsync_dir(_TOPICS)

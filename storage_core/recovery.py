@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from .chain import covered_runs
 from .checkpoint import Checkpoint
 from .config import StoreConfig
-from .durable import read_file
+from .durable import read_file, sync_directories
 from .errors import BrokenFrameError, DamagedLogError
 from .index import parse_sealed
 from .layouts.base import Layout
@@ -73,6 +73,8 @@ class Recovery:
         Raises:
             DamagedLogError: durable records are damaged or missing; nothing was deleted.
         """
+        # Up to the root: who made the topic may have been killed before its name was durable.
+        sync_directories(self.vfs, self.directory)
         self.vfs.fsync_dir(self.directory)
         removed = finish_deletions(
             self.vfs, self.directory, list_segments(self.vfs, self.directory)

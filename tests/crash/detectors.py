@@ -2,8 +2,9 @@
 
 A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
 around <text>``; ``killed before <call>``, behind a committer that dies there; ``full disk in
-<story>``; ``failing syncs``; ``two writers``; ``wrong bytes``; ``promise of <what>``; and those of
-``narrow_cuts`` and ``wrong_files``. Each ends at the first thing it notices.
+<story>``; ``failing syncs``; ``two writers``; ``wrong bytes``; ``promise of <what>`` or ``promise
+behind a kill of <what>``; and those of ``narrow_cuts`` and ``wrong_files``. Each ends at the first
+thing it notices.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def detectors() -> list[str]:
         *STORIES,
         *OPERATIONS,
         *(f"promise of {name}" for name in promises.PROMISES),
+        *(f"promise behind a kill of {name}" for name in promises.PROMISES),
         *(f"full disk in {name}" for name in failing_calls.STORIES),
         *narrow_cuts.CUTS,
         "failing syncs",
@@ -103,6 +105,9 @@ def detector(noticed: str) -> Callable[[], object]:
         return partial(flipped_bytes, Random(SEED), (noticed.removeprefix("wrong bytes of "),))
     if noticed.startswith("promise of "):
         return partial(promises.keep, noticed.removeprefix("promise of "))
+    if noticed.startswith("promise behind a kill of "):
+        name = noticed.removeprefix("promise behind a kill of ")
+        return partial(promises.keep, name, killed=True)
     if noticed.startswith("full disk in "):
         story = noticed.removeprefix("full disk in ")
         return partial(_first, lambda: failing_calls.cuts_after_a_failure(story)[1])

@@ -350,7 +350,7 @@ MUTANTS: dict[str, Mutant] = {
         "syncs again",
     ),
     # Retention and topics
-    "segments are deleted without a tomb": Mutant(tombless, "retention"),
+    "segments are deleted without a tomb": Mutant(tombless, "drop many around unlink"),
     # Locks
     "a partition's lock is not taken": Mutant(without(log, "locked", no_lock), "two writers"),
     "the lock over visible ends is not taken": Mutant(

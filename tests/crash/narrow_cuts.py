@@ -110,7 +110,26 @@ def closed_unsynced() -> None:
     check_recovered(left, recover(left, world.history.copy(), Random(0)), world.history)
 
 
+def killed_makers() -> None:
+    """Who makes a topic is killed at any call, somebody else writes to it, and the power fails."""
+    written = 0
+    for calls in range(80):
+        vfs = new_store({"t": 1})
+        vfs.crash_after = vfs.calls + calls
+        with suppress(CrashError):
+            Store(vfs, CONFIG).create_topic("u")
+        vfs = vfs.kill()
+        if "u" in Store(vfs, CONFIG).topics():
+            written += 1
+            Store(vfs, CONFIG).append("u", 0, [b"acknowledged"])
+            left = Store(vfs.power_cut(lost, b"the next boot..."), CONFIG)
+            left.append("u", 0, [b"next"])
+            assert left.offsets("u", 0).end == 2, f"killed at {calls}: a record is lost"
+    assert written > 1
+
+
 CUTS: dict[str, Callable[[], None]] = {
+    "killed makers": killed_makers,
     "repaired syncs": repaired_syncs,
     "old frames": old_frames,
     "killed stagers": killed_stagers,

@@ -17,17 +17,15 @@ from tests.sizes import SEED
 _REPLACED = "replace > replace_file"
 # The cheapest detector of each.
 NOTICED = {
-    "catalog.Catalog.create > fsync_dir": "promise of the first boot",
+    "catalog.Catalog.create 2 > fsync_dir": "promise of the first boot",
+    "catalog.Catalog.add_partitions.grown > fsync_dir": "promise behind a kill of more partitions",
     "catalog.Catalog._prepare 2 > create_file > fsync": "promise of the first boot",
     "catalog.Catalog._prepare > fsync_dir": "promise of the first boot",
-    "catalog.Catalog._make_partition > make_directories > fsync_dir": "promise of more partitions",
     "catalog.Catalog._make_partition > fsync_dir": "promise of more partitions",
     "catalog.Catalog.delete > fsync_dir": "topics",
     f"catalog.Catalog._rewrite > {_REPLACED} > fsync": "promise of a setting",
     f"catalog.Catalog._rewrite > {_REPLACED} > fsync_dir": "promise of a setting",
-    "groups.commit > ensure_lock_file > make_directories > fsync_dir": (
-        "promise of offsets of a group"
-    ),
+    "groups.commit > sync_directories > fsync_dir": "promise behind a kill of offsets of a group",
     f"groups.commit > {_REPLACED} > fsync": "promise of offsets of a group",
     f"groups.commit > {_REPLACED} > fsync_dir": "promise of offsets of a group",
     f"identity.create > {_REPLACED} > fsync": "promise of the first boot",
@@ -36,16 +34,16 @@ NOTICED = {
     "intents.Intents.write > replace_file > fsync_dir": "commits",
     f"ledger.Ledger.record > {_REPLACED} > fsync": "commits",
     f"ledger.Ledger.record > {_REPLACED} > fsync_dir": "commits",
-    "opening.first_boot > make_directories > fsync_dir": "promise of the first boot",
     "recovery.Recovery.run > fsync_dir": "killed before fsync_dir topics/t/1/segments",
     "recovery.Recovery._recover_tail > fsync": "appends",
-    "recovery.Recovery._copy_to_new_file > fsync": "repaired syncs",
-    "recovery.Recovery._copy_to_new_file > fsync_dir": "failing syncs",
+    "recovery.Recovery.run > sync_directories > fsync_dir": "killed makers",
     "replacing.Replacer.cut_off.drop > fsync_dir": "delete_records",
     "replacing.Replacer._swap > fsync_dir": "merge around .tomb",
-    "retention.drop_segments > fsync_dir": "drop many",
+    "retention.drop_segments > fsync_dir": "drop many around unlink",
     "retention.drop_merged > fsync_dir": "merge around (unlink",
     "retention._remove_files > fsync_dir": "drop many",
+    "rewinding.copy_to_new_file > fsync": "repaired syncs",
+    "rewinding.copy_to_new_file > fsync_dir": "failing syncs",
     "rewinding.cut_back > fsync_dir": "full disk in appends",
     "rewinding.cut_segment > fsync": "old frames",
     "rewriting.SegmentRewriter.finish > fsync": "recompress",
@@ -68,8 +66,11 @@ ARGUED_HARMLESS = {
        site.endswith(_LOCKS)},
     **{site: "the same folders are synced right behind it" for site in every_site() if
        site.endswith(_COVERED)},
-    "catalog.Catalog.create > make_directories > fsync_dir": (
-        "the first boot made the folder; only who removed it by hand comes here"
+    "catalog.Catalog.create > sync_directories > fsync_dir": (
+        "who writes to a partition first syncs all folders above it"
+    ),
+    "catalog.Catalog._make_partition > make_directories > fsync_dir": (
+        "the same folders are synced right behind it, or by who asked for partitions"
     ),
     "catalog.Catalog._prepare 1 > create_file > fsync": "a lock file is empty",
     "catalog.Catalog._prepare 3 > create_file > fsync": (
@@ -93,6 +94,12 @@ ARGUED_HARMLESS = {
         "the same boot writes the first checkpoint behind it, and syncs the folder then; a repair "
         "finds the identity in the topics again"
     ),
+    "groups.commit > ensure_lock_file > make_directories > fsync_dir": (
+        "who finds no offsets syncs the same folders before he writes some"
+    ),
+    "opening.first_boot > sync_directories > fsync_dir": (
+        "who makes a topic syncs them again, and so does who writes first"
+    ),
     "intents.Intents.remove > fsync_dir": (
         "an intent that comes back is finished again, and finds everything done"
     ),
@@ -103,8 +110,8 @@ ARGUED_HARMLESS = {
         "the intent is written first, and synced the same folders"
     ),
     "log.PartitionLog._fail > fsync": "a kill keeps the word, and no reboot believes one",
-    "recovery.Recovery._save_tail > replace_file > fsync": "bytes nobody was promised",
-    "recovery.Recovery._save_tail > replace_file > fsync_dir": "bytes nobody was promised",
+    "rewinding.save_tail > replace_file > fsync": "bytes nobody was promised",
+    "rewinding.save_tail > replace_file > fsync_dir": "bytes nobody was promised",
     "replacing.Replacer.held > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds nothing but locks"
     ),
@@ -114,16 +121,21 @@ ARGUED_HARMLESS = {
         "torn ends fail their checksum and are worked out, and the older file has no name any more"
     ),
 }  # fmt: skip
+# By a promise behind a kill that takes too long to be kept twice: test_promises has it.
+ELSEWHERE = {"catalog.Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot"}
 # Neither is shown yet: these wait for a detector.
 _CONVERSION = "a conversion to a broker's directory, whose power cuts are not enumerated"
+_ASIDE = "killed at any step it ends the same; power cuts inside it are only met by chance"
 PENDING = {
+    "unsynced.set_aside 1 > fsync_dir": _ASIDE,
+    "unsynced.set_aside 2 > fsync_dir": _ASIDE,
     f"convert._Conversion._resume_counting > {_REPLACED} > fsync": _CONVERSION,
     f"convert._Conversion._resume_counting > {_REPLACED} > fsync_dir": _CONVERSION,
 }
 
 
 def test_every_sync_has_a_detector_or_a_reason() -> None:
-    known = [*NOTICED, *ARGUED_HARMLESS, *PENDING]
+    known = [*NOTICED, *ARGUED_HARMLESS, *ELSEWHERE, *PENDING]
     assert sorted(known) == sorted(every_site())
 
 
