@@ -62,11 +62,13 @@ def environment(directory: Path, size: str) -> dict[str, object]:
     }
 
 
-def save(rows: Sequence[Row], around: dict[str, object], results: Path) -> Path:
-    """Keep the rows of this run beside those of others."""
+def save(
+    rows: Sequence[Row], around: dict[str, object], results: Path, name: str | None = None
+) -> Path:
+    """Keep the rows of this run beside those of others; the name is the time if none is given."""
     now = datetime.datetime.now(tz=datetime.UTC)
     results.mkdir(parents=True, exist_ok=True)
-    path = results / f"{now:%Y-%m-%dT%H-%M-%SZ}.json"
+    path = results / (name or f"{now:%Y-%m-%dT%H-%M-%SZ}.json")
     lines = [
         {**dataclasses.asdict(row), "verdict": row.verdict, "noisy": row.noisy} for row in rows
     ]
@@ -92,18 +94,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with data.workspace() as directory:
         around = environment(directory, size_name)
         _warn_of_surroundings(around)
+        kept = save(rows, around, chosen.results)
         for name in chosen.names or benchmarks(on_request=False):
             print(f"· {name}", file=sys.stderr)
             (directory / name).mkdir()
             for row in known[name](sizes, directory / name):
                 print(f"  {row.what}: {row.ratio:.2f} {row.verdict}", file=sys.stderr)
                 rows.append(row)
+                save(rows, around, chosen.results, kept.name)  # a run that is cut off has figures
     print(table(rows))
     if sizes is not data.FULL:
         print("The bars are meant for the full size; this run was smaller.")
     if any(row.noisy for row in rows):
         print(f"noisy: the median was more than {NOISY_SPREAD:.0%} slower than the best round.")
-    print(f"Kept in {save(rows, around, chosen.results)}")
+    print(f"Kept in {kept}")
     return 0
 
 

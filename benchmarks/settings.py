@@ -38,7 +38,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     records = _RECORDS[sizes]
     path = directory / "log"
     fill(path, "t", records)
-    rounds = 3 if sizes is not data.TINY else 1
+    rounds = 2 if sizes is not data.TINY else 1
     written: dict[str, list[float]] = defaultdict(list)
 
     def session(name: str, conf: dict[str, str]) -> float:
