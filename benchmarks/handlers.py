@@ -97,8 +97,8 @@ def latency(sizes: Sizes, directory: Path, profile: str) -> Row:
 def _rate_row(what: str, ours: Samples, loop: Samples, records: int, bar: Bar | None) -> Row:
     return Row(
         what,
-        f"{records / ours.best / 1e3:.3g} k/s",
-        f"{records / loop.best / 1e3:.3g} k/s bare loop",
+        f"{records / ours.best / 1e3:,.1f} k/s",
+        f"{records / loop.best / 1e3:,.1f} k/s bare loop",
         loop.best / ours.best,
         bar,
         spread_of(ours, loop),
