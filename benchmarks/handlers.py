@@ -90,7 +90,7 @@ def latency(sizes: Sizes, directory: Path, profile: str) -> Row:
         f"p99 {p99:.1f} ms",
         p99 / p50,
         None,
-        0.0,
+        None,
     )
 
 
