@@ -204,8 +204,8 @@ class PartitionLog:
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
         ends, wait_ms = {self._partition: self._tail.end}, self.config.lock_timeout_ms
-        shown = watermarks.publish(self._vfs, self.topic, self._uuid.bytes, ends, wait_ms)
-        self.unpublished = not shown
+        uid = self._uuid.bytes
+        self.unpublished = not watermarks.publish(self._vfs, self.topic, uid, ends, wait_ms)
         self.owes_flush = False
 
     def checkpoint(self) -> Checkpoint | None:
@@ -249,9 +249,8 @@ class PartitionLog:
         if watermark is None and alone:
             raise watermark_lost(self.topic)
         line = checkpoints.find(self._vfs, self.topic, self._partition, self._uuid)
-        # Without syncs, what was shown proves nothing.
-        shown = None if self.config.fsync == "none" else watermark
-        published = 0 if shown is None else shown.end(self._partition)
+        shown = 0 if watermark is None else watermark.end(self._partition)
+        published = 0 if self.config.fsync == "none" else shown  # without syncs it proves nothing
         flushed = 0 if line is None else line.last_flushed_offset
         committed = self._commits.durable_end(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
@@ -260,13 +259,14 @@ class PartitionLog:
             topic=self.topic,
             partition=self._partition,
             config=self.config,
+            shown_end=shown,
             durable_end=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
             rebooted=state.boot_id != self._vfs.boot_id(),
         ).run()
-        end = {self._partition: recovered.end_offset}
-        watermarks.lower(self._vfs, self.topic, self._uuid.bytes, end, self.config.lock_timeout_ms)
+        end, wait_ms = {self._partition: recovered.end_offset}, self.config.lock_timeout_ms
+        watermarks.lower(self._vfs, self.topic, self._uuid.bytes, end, wait_ms)
         self.report = recovered.report
         self.unpublished = False
         self._tail.adopt(recovered, state)

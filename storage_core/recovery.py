@@ -57,6 +57,7 @@ class Recovery:
     topic: str
     partition: int
     config: StoreConfig
+    shown_end: int
     durable_end: int
     checkpoint: Checkpoint | None
     sync_failed: bool
@@ -110,9 +111,10 @@ class Recovery:
         return Recovered(base, size, end, not closed, report)
 
     def _recover_empty(self, removed: int) -> Recovered:
-        if self.durable_end > 0:
+        # Names are synced before records come, whatever the policy: no power cut does this.
+        if (end := max(self.durable_end, self.shown_end)) > 0:
             raise self._damage(
-                f"the log is empty, but {self.durable_end} records were durable. "
+                f"the log is empty, but records up to offset {end} were there. "
                 "Restore the segments from a copy",
                 self.directory,
             )

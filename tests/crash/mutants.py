@@ -280,7 +280,9 @@ def durable_point_is_forgotten(step: str) -> Patch:
     def change(patch: pytest.MonkeyPatch) -> None:
         method = getattr(Recovery, step)
         patch.setattr(
-            Recovery, step, lambda self, *a: method(dataclasses.replace(self, durable_end=0), *a)
+            Recovery,
+            step,
+            lambda self, *a: method(dataclasses.replace(self, durable_end=0, shown_end=0), *a),
         )
 
     return change

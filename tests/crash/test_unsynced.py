@@ -130,6 +130,16 @@ def test_what_a_commit_made_durable_is_damage_when_it_goes_bad(how: str, tmp_pat
     assert tree(segments(tmp_path)) == before
 
 
+def test_files_that_are_gone_are_damage_although_nothing_was_synced(tmp_path: Path) -> None:
+    with make_store(tmp_path, fsync="none") as store:
+        store.append(TOPIC, 0, [b"a", b"b"])
+    for file in segment(tmp_path).parent.iterdir():
+        file.unlink()
+    with pytest.raises(DamagedLogError, match="the log is empty, but records up to offset 2"):
+        reopen(tmp_path).append(TOPIC, 0, [b"c"])
+    assert reopen(tmp_path).offsets(TOPIC, 0).end == 2
+
+
 def test_a_killed_writer_leaves_nothing_to_cut(tmp_path: Path) -> None:
     four_segments(tmp_path)
     vfs = faulty(tmp_path)
