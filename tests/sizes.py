@@ -50,4 +50,5 @@ FAULT_PAIRS = _figure("fault_pairs")
 SPARK_ROUNDS = _figure("spark_rounds")
 PROCESSES = int(os.environ.get("TORTURE_PROCESSES", "2"))
 LONG = os.environ.get("TORTURE", "test") != "test"
+FOR_HOURS = os.environ.get("TORTURE", "test") == "torture-long"
 EVERY_FIGURE = {name: _figure(name) for name in _FIGURES}

@@ -12,7 +12,7 @@ from tests.crash.detectors import MISTAKES, FoundError, detector, detectors
 from tests.crash.exploration import quickly
 from tests.crash.narrow_cuts import CUTS
 from tests.crash.sync_sites import every_site, left_out
-from tests.sizes import SEED
+from tests.sizes import FOR_HOURS, SEED
 
 _REPLACED = "replace > replace_file"
 # The cheapest detector of each.
@@ -165,6 +165,7 @@ def test_detectors_notice_nothing_of_the_engine_as_it_is(noticed: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
+@pytest.mark.skipif(not FOR_HOURS, reason="every site with every detector takes hours")
 @pytest.mark.parametrize("site", [*ARGUED_HARMLESS, *PENDING])
 def test_sync_that_is_argued_harmless_is_missed_by_nobody(
     site: str, monkeypatch: pytest.MonkeyPatch
