@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -133,20 +133,38 @@ def site_of(kind: str) -> str:
     return ""
 
 
-def left_out(site: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """The bug of a site: its sync is not there."""
+def left_out(*sites: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """The bug of one site or of several: their syncs are not there."""
+    kinds = {site.rpartition(" > ")[2] for site in sites}
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        for owner in (MemoryVfs, FaultyVfs):
-            for kind in _SYNCS:
-                patch.setattr(owner, kind, _muted(getattr(owner, kind), kind, site))
+        _watch(patch, kinds, lambda kind: site_of(kind) not in sites)
 
     return change
 
 
-def _muted(original: Any, kind: str, site: str) -> Any:
+def come_to(sites: set[str]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Not a bug: notes all sites that are come to."""
+
+    def note(kind: str) -> bool:
+        sites.add(site_of(kind))
+        return True
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        _watch(patch, _SYNCS, note)
+
+    return change
+
+
+def _watch(patch: pytest.MonkeyPatch, kinds: Iterable[str], is_made: Callable[[str], bool]) -> None:
+    for owner in (MemoryVfs, FaultyVfs):
+        for kind in kinds:
+            patch.setattr(owner, kind, _asked(getattr(owner, kind), kind, is_made))
+
+
+def _asked(original: Any, kind: str, is_made: Callable[[str], bool]) -> Any:
     def sync(self: Any, what: Any) -> None:
-        if site_of(kind) != site:
+        if is_made(kind):
             original(self, what)
 
     return sync
