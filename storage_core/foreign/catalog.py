@@ -18,6 +18,7 @@ from ..durable import (
     read_file,
     remove_tree,
     replace_file,
+    sync_directories,
 )
 from ..errors import (
     ConfigError,
@@ -144,7 +145,7 @@ class ForeignCatalog:
 
     def _make_other(self, topic: str) -> None:
         """Let the name stand for another topic from now on."""
-        make_directories(self._vfs, parent(_made(topic)))
+        sync_directories(self._vfs, parent(_made(topic)))
         replace_file(self._vfs, _made(topic), uuid.uuid4().bytes)
 
     def _make_logs(self, topic: str, first: int, end: int) -> None:

@@ -10,7 +10,15 @@ import numpy as np
 from ..bounds import Integers
 from ..broker_index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from ..columns import Columns, Int64s
-from ..durable import create_file, keep_head, make_directories, replace_file, write_all
+from ..durable import (
+    create_file,
+    keep_head,
+    make_directories,
+    parent,
+    replace_file,
+    sync_directories,
+    write_all,
+)
 from ..errors import DamagedLogError, UnsupportedColumnError
 from ..records import TIMESTAMP_SUPPLIED
 from ..source import WindowSource
@@ -181,13 +189,15 @@ class RowFiles:
         return self._create(target.path.rpartition("/")[0], number, target.offset)
 
     def sync(self, target: Target) -> None:
-        """Make a file durable that somebody may have left unsynced."""
+        """Make a file durable that somebody may have left unsynced, with the folders above it."""
         fd = self._vfs.open(target.path, "read")
         try:
             self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)
-        self._vfs.fsync_dir(target.path.rpartition("/")[0])
+        directory = parent(target.path)
+        self._vfs.fsync_dir(directory)
+        sync_directories(self._vfs, directory)
 
     def rewind(self, number: int, size: int) -> None:
         """Take the partition back to where a commit found it: what follows is that commit's own.

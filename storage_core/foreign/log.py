@@ -119,8 +119,7 @@ class RowLog:
             return self._target.offset
 
     def settle(self) -> None:
-        """Make durable what stands before a commit. Only inside ``exclusive``."""
-        self._files.sync(self._target)
+        """Nothing to do before a commit: ``exclusive`` leaves nothing unsynced."""
 
     def added_bytes(self, intent: PartitionIntent) -> int:
         """How many bytes a commit adds."""
@@ -169,7 +168,7 @@ class RowLog:
                     if not finishing:
                         if self._commits.is_pending(self._topic, self._partition):
                             raise commit_pending(self._topic, self._partition)
-                        self._target = self._files.target()
+                        self._find_target()
                     yield
             except OSError as error:
                 if not is_harmless(error):
@@ -180,6 +179,17 @@ class RowLog:
                     topic=self._topic,
                     partition=self._partition,
                 ) from error
+
+    def _find_target(self) -> None:
+        """Where the log ends, durably: who wrote there may have been killed before the sync.
+
+        Our own last append was synced. Without this, what is appended behind a dead writer's
+        records in another file would be left without them by a power cut.
+        """
+        found = self._files.target()
+        if found != self._target:
+            self._files.sync(found)
+        self._target = found
 
     def _require_codec(self) -> None:
         if self._layout.encode is None:

@@ -1,0 +1,330 @@
+"""Power cuts and kills at every call of what we write into a broker's directory.
+
+Rows carry no checksums, and there is no watermark, so the promise is smaller than in a native
+store: what was acknowledged stays at its offset with its bytes, a commit is on all its partitions
+or on none, and what nobody was promised is the end of the log at most: a power cut in the middle of
+a plain append may leave a damaged end, but never one that takes something else with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+
+from storage_core import StagedPart, Store, StoreConfig
+from storage_core.errors import DamagedLogError, InvalidCommitError
+from tests.crash.disk import Choice, Choose, Item, kept, lost
+from tests.crash.explorer import choices
+from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
+from tests.stores import columns_of
+
+LAYOUTS = ("cursus", "cursus-broker", "rustlog")
+CONFIG = StoreConfig(segment_bytes=4096, lock_timeout_ms=50)
+Place = tuple[str, int]
+View = dict[Place, tuple[int, list[bytes]]]
+"""Start and values of every partition."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A commit that is tried."""
+
+    job: str
+    version: int
+    values: dict[Place, list[bytes]]
+    parts: tuple[StagedPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the outside world knows."""
+
+    acked: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    tried: dict[Place, list[bytes]] = field(default_factory=dict)
+    """Records of plain appends, whose end of the log may be damaged until they are acknowledged."""
+    jobs: list[Job] = field(default_factory=list)
+    starts: dict[Place, int] = field(default_factory=dict)
+    """The highest start that somebody asked for."""
+    gone: set[bytes] = field(default_factory=set)
+    """Records that were given up, or deleted with their topic."""
+
+    def forget(self, topic: str) -> None:
+        """Nothing of a topic is expected any more."""
+        for at in [at for at in self.acked if at[0] == topic]:
+            del self.acked[at]
+        self.jobs.clear()
+
+    def copy(self) -> Told:
+        tried = {place: list(values) for place, values in self.tried.items()}
+        return replace(
+            self,
+            acked=dict(self.acked),
+            tried=tried,
+            jobs=list(self.jobs),
+            starts=dict(self.starts),
+            gone=set(self.gone),
+        )
+
+
+class Writer:
+    """Somebody who writes, and tells what he was answered."""
+
+    def __init__(self, vfs: MemoryVfs, layout: str, told: Told) -> None:
+        self.vfs, self.layout, self.told = vfs, layout, told
+        self.store = Store(vfs, CONFIG, layout)
+
+    def append(self, topic: str, partition: int, *values: bytes) -> None:
+        self.told.tried.setdefault((topic, partition), []).extend(values)
+        written = self.store.append(topic, partition, list(values))
+        for offset, value in zip(range(written.start, written.end), values, strict=True):
+            self.told.acked[topic, partition, offset] = value
+
+    def stage(self, version: int, values: dict[Place, list[bytes]]) -> Job:
+        job = f"job-{version}"
+        stage = self.store.stage(job)
+        for (topic, partition), records in values.items():
+            stage.write(topic, partition, columns_of(records))
+        return Job(job, version, values, tuple(stage.finish()))
+
+    def commit(self, job: Job) -> None:
+        self.told.jobs.append(job)
+        result = self.store.commit(job.job, job.parts, app="app", version=job.version)
+        for place, offsets in result.offsets.items():
+            for n, value in enumerate(job.values[place]):
+                self.told.acked[*place, offsets.start + n] = value
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        self.told.starts[topic, partition] = offset
+        self.store.delete_records(topic, {partition: offset})
+
+
+Story = Callable[[Writer], None]
+
+
+def appends(writer: Writer) -> None:
+    """Small and large ones, rolls in between and inside."""
+    writer.append("t", 0, b"first")
+    writer.append("t", 1, b"other".ljust(300, b"."))
+    for number in range(3):
+        writer.append("t", 0, b"%d" % number, (b"%d long" % number).ljust(3000, b"."))
+    writer.store.roll("t", 1)
+    writer.append("t", 1, b"behind a roll")
+
+
+def commits(writer: Writer) -> None:
+    """Two partitions at once, small and over several files, an append between, one given up."""
+    writer.append("t", 0, b"before")
+    writer.commit(writer.stage(1, {("t", 0): [b"a0"], ("t", 1): [b"a1"]}))
+    writer.append("t", 1, b"between")
+    large = [(b"large %d" % n).ljust(2000, b".") for n in range(3)]
+    job = writer.stage(2, {("t", 0): large, ("t", 1): [b"b1"]})
+    writer.commit(job)
+    given_up = writer.stage(3, {("t", 0): [b"never"]})
+    writer.told.gone.add(b"never")
+    writer.store.abort(given_up.job, app="app")
+    writer.append("t", 0, b"behind")
+
+
+def topics(writer: Writer) -> None:
+    """A topic is made, grows and is written to."""
+    writer.store.create_topic("u", 1)
+    writer.append("u", 0, b"u0")
+    writer.store.add_partitions("u", 2)
+    writer.append("u", 1, b"u1")
+    writer.commit(writer.stage(1, {("t", 0): [b"c0"], ("u", 1): [b"c1"]}))
+
+
+def made_anew(writer: Writer) -> None:
+    """A topic is deleted, another of its name takes the same versions, and they count once."""
+    writer.store.create_topic("u", 1)
+    writer.commit(writer.stage(1, {("u", 0): [b"old"]}))
+    writer.told.forget("u")
+    writer.store.delete_topic("u")
+    writer.told.gone.add(b"old")
+    writer.store.create_topic("u", 1)
+    writer.commit(writer.stage(2, {("t", 0): [b"t"], ("u", 0): [b"new"]}))
+
+
+def watermarks(writer: Writer) -> None:
+    """The broker's own visible end is raised with what is added."""
+    fd = writer.vfs.open("t/partition_0.hwm", "create")
+    writer.vfs.pwritev(fd, [b"0\n"], 0)
+    writer.vfs.fsync(fd)
+    writer.vfs.close(fd)
+    writer.vfs.fsync_dir("t")
+    writer.append("t", 0, b"one")
+    writer.commit(writer.stage(1, {("t", 0): [b"a0"], ("t", 1): [b"a1"]}))
+
+
+def deletions(writer: Writer) -> None:
+    """Old files go."""
+    for number in range(4):
+        writer.append("t", 0, (b"%d" % number).ljust(3000, b"."))
+    writer.delete_before("t", 0, 2)
+    writer.append("t", 0, b"behind")
+
+
+STORIES: dict[str, Story] = {
+    "appends": appends,
+    "commits": commits,
+    "topics": topics,
+    "made anew": made_anew,
+    "deletions": deletions,
+    "watermarks": watermarks,
+}
+# Ordinal files cannot be dropped, as offsets are counted from the first; one broker has watermarks.
+_NOT_FOR = {"deletions": {"cursus"}, "watermarks": {"cursus", "rustlog"}}
+PLAYED = [(layout, name) for name in STORIES for layout in LAYOUTS
+          if layout not in _NOT_FOR.get(name, ())]  # fmt: skip
+
+
+@dataclass
+class BrokerExplorer:
+    """Cuts the power and kills at every call of a story."""
+
+    layout: str
+    rng: Random
+    samples: int
+    states: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def run(self, story: Story) -> None:
+        made = MemoryVfs()
+        Store(made, CONFIG, self.layout).create_topic("t", 2)
+        vfs, told = made.power_cut(kept, made.boot), Told()
+        calls = 0
+
+        def explore(kind: str, path: str) -> None:
+            nonlocal calls
+            calls += 1
+            vfs.hook = None
+            where = f"call {calls} ({kind} {path})"
+            self._cut(vfs, told, where)
+            self._killed(vfs, told.copy(), f"{where}, killed")
+            vfs.hook = explore
+
+        vfs.hook = explore
+        story(Writer(vfs, self.layout, told))
+        explore("end", "")
+
+    def _cut(self, vfs: MemoryVfs, told: Told, where: str) -> None:
+        for number, choice in enumerate(self._choices(vfs)):
+            choose: Choose = lambda _, choice=choice: choice  # type: ignore[misc]  # noqa: E731
+            left = vfs.power_cut(choose, self.rng.randbytes(16))
+            self._guarded(f"{where}, cut {number}", partial(self._check, left, told.copy()))
+
+    def _choices(self, vfs: MemoryVfs) -> Iterator[Choice]:
+        """Nothing, everything, and what a power cut may leave in between."""
+        items: list[Item] = vfs.unsynced()
+        yield lost(items)
+        yield kept(items)
+        yield from choices(items, self.rng, self.samples)
+
+    def _killed(self, vfs: MemoryVfs, told: Told, where: str) -> None:
+        """Somebody comes after a kill, writes, perhaps is killed too; then the power is cut."""
+        left = vfs.kill()
+        left.crash_after = self.rng.choice((None, None, self.rng.randrange(60)))
+
+        def write_on() -> None:
+            writer = Writer(left, self.layout, told)
+            try:
+                for topic in writer.store.topics():
+                    for partition in range(writer.store.topic(topic).partitions):
+                        size = self.rng.choice((1, 3000))
+                        value = b"later %d" % sum(map(len, told.tried.values()))
+                        writer.append(topic, partition, value.ljust(size, b"."))
+            except CrashError:
+                pass
+            left.crash_after = None
+
+        self._guarded(where, write_on)
+        self._cut(left, told, where)
+
+    def _check(self, vfs: MemoryVfs, told: Told, depth: int = 0) -> None:
+        self.states += 1
+        if self.rng.random() < 0.3:
+            vfs.crash_after = self.rng.randrange(1, 40)
+            try:
+                self._recover(vfs, told)
+            except CrashError:
+                vfs.crash_after = None
+                vfs = self._power_cut(vfs)
+            vfs.crash_after = None
+        store = self._recover(vfs, told)
+        found = self._look(store)
+        self._check_records(found, told)
+        self._write_on(store, found, told)
+        if depth < 2 and self.rng.random() < 0.4:
+            self._check(self._power_cut(vfs), told, depth + 1)
+
+    def _power_cut(self, vfs: MemoryVfs) -> MemoryVfs:
+        choice = self.rng.choice(list(self._choices(vfs)))
+        return vfs.power_cut(lambda _: choice, self.rng.randbytes(16))
+
+    def _write_on(self, store: Store, found: View, told: Told) -> None:
+        """Whoever comes later can write where the log ends, unless its end is damaged."""
+        for (topic, partition), (start, values) in found.items():
+            tried = told.tried.setdefault((topic, partition), [])
+            value = b"next %d" % len(tried)
+            value = value.ljust(self.rng.choice((1, 3000)), b".")
+            try:
+                written = store.append(topic, partition, [value])
+            except DamagedLogError:
+                assert tried, f"{topic}-{partition} is closed, and nobody appended to it"
+                continue
+            tried.append(value)
+            # Not at the visible end if the broker's watermark hides what nobody was promised.
+            assert written.start >= start + len(values), f"{topic}-{partition} goes on too early"
+            told.acked[topic, partition, written.start] = value
+
+    def _recover(self, vfs: MemoryVfs, told: Told) -> Store:
+        """As a writer does that comes next; some drivers try their commit again, or give up."""
+        store = Store(vfs, CONFIG, self.layout)
+        for job in told.jobs:
+            if self.rng.random() < 0.2:
+                try:
+                    store.commit(job.job, job.parts, app="app", version=job.version)
+                except InvalidCommitError:
+                    continue
+            elif self.rng.random() < 0.2:
+                store.abort(job.job, app="app")
+        store._engine.committer.finish_pending()
+        return store
+
+    def _look(self, store: Store) -> View:
+        found: View = {}
+        for topic in store.topics():
+            for partition, end in enumerate(store.visible_ends(topic)):
+                start = store.start_offset(topic, partition)
+                values = list[bytes]()
+                for batch in store.read(topic, partition, start=start, end=end):
+                    first = batch.column("offset").to_pylist()
+                    assert first == list(
+                        range(start + len(values), start + len(values) + len(first))
+                    )
+                    values += batch.column("value").to_pylist()
+                found[topic, partition] = (start, values)
+        return found
+
+    def _check_records(self, found: View, told: Told) -> None:
+        for (topic, partition, offset), value in told.acked.items():
+            start, values = found.get((topic, partition), (0, []))
+            if offset < start:
+                assert start <= told.starts.get((topic, partition), 0), f"starts at {start}"
+                continue
+            here = values[offset - start] if offset < start + len(values) else None
+            assert here == value, f"{topic}-{partition}@{offset}: {here!r}, not {value!r}"
+        everything = [value for _, values in found.values() for value in values]
+        for job in told.jobs:
+            count = {everything.count(value) for values in job.values.values() for value in values}
+            assert count in ({0}, {1}), f"{job.job} is there in part, or twice: {count}"
+        assert told.gone.isdisjoint(everything), "what was given up or deleted is there again"
+
+    def _guarded(self, where: str, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Exception as error:
+            self.violations.append(f"{where}: {type(error).__name__}: {error}")
