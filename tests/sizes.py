@@ -13,6 +13,7 @@ _FIGURES = {
     "states": (20_000, 100_000, 500_000),
     "samples": (12, 24, 40),
     "upkeep_samples": (4, 12, 40),
+    "broker_samples": (1, 6, 20),
     "kills": (100, 400, 2_000),
     "handler_kills": (12, 50, 250),
     "fuzz": (50_000, 500_000, 5_000_000),
@@ -37,6 +38,7 @@ SEED = int(os.environ.get("TORTURE_SEED", "20240917"))
 STATES = _figure("states")
 SAMPLES = _figure("samples")
 UPKEEP_SAMPLES = _figure("upkeep_samples")
+BROKER_SAMPLES = _figure("broker_samples")
 KILLS = _figure("kills")
 HANDLER_KILLS = _figure("handler_kills")
 FUZZ = _figure("fuzz")

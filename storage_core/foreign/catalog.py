@@ -104,6 +104,7 @@ class ForeignCatalog:
         with self._exclusive():
             existing = self._layout.names.topics(self._vfs)
             if topic in existing:
+                self._make_sure(topic)
                 raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
             check_no_case_clash(topic, existing)
             self._make_other(topic)
@@ -154,7 +155,21 @@ class ForeignCatalog:
             make_directories(self._vfs, directory)
             name = self._layout.names.format(self._vfs, topic, partition, 0)
             create_file(self._vfs, f"{directory}/{name}", b"")
-            self._vfs.fsync_dir(directory)
+        self._sync_folders(topic)
+
+    def _sync_folders(self, topic: str) -> None:
+        """Also those that were there: whoever made them may have died before they were durable."""
+        directory = self._layout.names.topic_directory(topic)
+        self._vfs.fsync_dir(directory)
+        sync_directories(self._vfs, directory)
+
+    def _make_sure(self, topic: str) -> None:
+        """Do what is left to do of a topic whose maker may have died."""
+        self._sync_folders(topic)
+        if self._layout.isolated:
+            described = {entry["name"] for entry in self._metadata()["topics"]}
+            if topic not in described:
+                self._register(topic, self.get(topic).partitions)
 
     def _register(self, topic: str, partitions: int | None) -> None:
         """Tell a cursus broker of the topic: it does not start over directories it cannot name."""

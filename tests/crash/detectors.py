@@ -2,9 +2,9 @@
 
 A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
 around <text>``; ``killed before <call>``, behind a committer that dies there; ``full disk in
-<story>``; ``failing syncs``; ``two writers``; ``wrong bytes``; ``promise of <what>`` or ``promise
-behind a kill of <what>``; and those of ``narrow_cuts`` and ``wrong_files``. Each ends at the first
-thing it notices.
+<story>``; ``failing syncs``; ``two writers``; ``made anew``; ``wrong bytes``; ``promise of <what>``
+or ``promise behind a kill of <what>``; ``<story> in <layout>``, for brokers' directories; and those
+of ``narrow_cuts``, ``interrupted`` and ``wrong_files``. Each ends at the first thing it notices.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from tests.crash import failing_calls, narrow_cuts, promises, wrong_files
+from tests.crash import (
+    broker_states,
+    failing_calls,
+    interrupted,
+    narrow_cuts,
+    promises,
+    wrong_files,
+)
+from tests.crash.broker_states import BrokerExplorer
 from tests.crash.explorer import Explorer
 from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
-from tests.crash.test_lifecycle_states import SCENARIOS
-from tests.crash.two_writers import two_writers
+from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
+from tests.crash.two_writers import made_anew, two_writers
 from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
 from tests.sizes import SEED
 
@@ -58,6 +66,15 @@ class Focused(FirstOnly):
             super()._killed(vfs, history, where)
 
 
+class FirstInBroker(BrokerExplorer):
+    """Ends at the first violation in a broker's directory."""
+
+    def _guarded(self, where: str, check: Callable[[], None]) -> None:
+        super()._guarded(where, check)
+        if self.violations:
+            raise FoundError(self.violations[0])
+
+
 def drop_many(world: World) -> None:
     """Retention takes several segments at once."""
     for number in range(4):
@@ -69,6 +86,18 @@ def drop_many(world: World) -> None:
 
 
 OPERATIONS = {**SCENARIOS, "drop many": (drop_many, SMALL)}
+TOGETHER: dict[str, Callable[[], int]] = {"two writers": two_writers, "made anew": made_anew}
+SIMPLE: dict[str, Callable[[], object]] = {
+    **narrow_cuts.CUTS,
+    "conversions": interrupted.conversions,
+    **{
+        f"killed makers in {name}": partial(broker_states.killed_makers, name)
+        for name in broker_states.LAYOUTS
+    },
+    "set aside": partial(interrupted.set_aside, 1),
+}
+IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_states.PLAYED}
+COMPACTED_BROKER = "compaction in cursus-broker"
 # What some stories do that counts comes late in them.
 _LIKELY = {"retention": 0.4, "large commits": 0.5}
 
@@ -81,9 +110,11 @@ def detectors() -> list[str]:
         *(f"promise of {name}" for name in promises.PROMISES),
         *(f"promise behind a kill of {name}" for name in promises.PROMISES),
         *(f"full disk in {name}" for name in failing_calls.STORIES),
-        *narrow_cuts.CUTS,
+        *SIMPLE,
+        *IN_BROKERS,
+        COMPACTED_BROKER,
+        *TOGETHER,
         "failing syncs",
-        "two writers",
     ]
 
 
@@ -91,12 +122,18 @@ def detector(noticed: str) -> Callable[[], object]:
     """What must notice a bug."""
     # Killed before every call, so that no change of the engine hides a bug by moving the calls.
     explorer = FirstOnly(Random(SEED), samples=10, kill_every=1)
-    if noticed == "two writers":
-        return two_writers
+    if noticed in TOGETHER:
+        return TOGETHER[noticed]
     if noticed == "failing syncs":
         return partial(_first, lambda: failing_calls.failing_syncs())
-    if noticed in narrow_cuts.CUTS:
-        return narrow_cuts.CUTS[noticed]
+    if noticed in SIMPLE:
+        return SIMPLE[noticed]
+    if noticed in IN_BROKERS:
+        layout, story = IN_BROKERS[noticed]
+        played = FirstInBroker(layout, Random(SEED), samples=4)
+        return partial(played.run, broker_states.STORIES[story])
+    if noticed == COMPACTED_BROKER:
+        return partial(_first, lambda: compacted_broker(Random(SEED), 12).violations)
     if noticed in wrong_files.FILES:
         return wrong_files.FILES[noticed]
     if noticed == "wrong bytes":

@@ -7,19 +7,15 @@ it must be noticed: see ``detectors.py``. Single syncs are found in the source: 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import crc32c
 import pytest
 
 from storage_core import (
     apply,
-    committer,
     durable,
-    frame,
     intents,
     ledger,
     log,
@@ -39,13 +35,13 @@ from storage_core.committer import Committer
 from storage_core.intents import Intents
 from storage_core.layouts.base import Layout
 from storage_core.ledger import Ledger
-from storage_core.listing import Listing, list_segments, log_path
-from storage_core.recovery import Recovery
+from storage_core.listing import Listing, list_segments
 from storage_core.segment import ActiveSegment
 from storage_core.tail import Tail
 from storage_core.unsynced import Unsound, first_unsound
 from storage_core.vfs import Vfs
-from tests.crash.mutating import AnyChecksum, Instead, Mutant, Patch, nothing, without
+from tests.crash.mutants_of_checks import CHECKS
+from tests.crash.mutating import Instead, Mutant, nothing, without
 from tests.crash.recording import MemoryVfs
 
 
@@ -230,62 +226,11 @@ def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ActiveSegment, "_fsync", again)
 
 
-def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
-    """Whatever does not check is cut, however durable it was."""
-    patch.setattr(Recovery, "_require_torn", nothing)
-
-
-def unchecked_watermark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watermark, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
-
-
-def unchecked_frames(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(frame, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
-
-
-def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
-    def load(data: bytes, path: str, limit: int = 0) -> Any:  # noqa: ARG001
-        fields = json.loads(data)
-        fields.pop("crc32c", None)
-        return fields
-
-    patch.setattr(metafile, "load", load)
-
-
 def only_the_ends(patch: pytest.MonkeyPatch) -> None:
     def first(vfs: Vfs, layout: Layout, listing: Listing, _: int) -> Unsound | None:
         return first_unsound(vfs, layout, listing, listing.bases[-1])
 
     patch.setattr(recovery, "first_unsound", first)
-
-
-def unchecked_words(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
-
-
-def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:
-    """Who finds a clean word does not compare the file with it."""
-    resume = Tail.resume
-
-    def trusting(self: Tail, found: state.PartitionState) -> bool:
-        size = self._vfs.stat(log_path(self._directory, found.active_base))
-        return resume(self, found._replace(active_size=0 if size is None else size.size))
-
-    patch.setattr(Tail, "resume", trusting)
-
-
-def durable_point_is_forgotten(step: str) -> Patch:
-    """A step of recovery takes a log for whole that ends too early."""
-
-    def change(patch: pytest.MonkeyPatch) -> None:
-        method = getattr(Recovery, step)
-        patch.setattr(
-            Recovery,
-            step,
-            lambda self, *a: method(dataclasses.replace(self, durable_end=0, shown_end=0), *a),
-        )
-
-    return change
 
 
 def first_file_goes_first(patch: pytest.MonkeyPatch) -> None:
@@ -362,29 +307,10 @@ MUTANTS: dict[str, Mutant] = {
     # Failed syncs
     "failed syncs are retried": Mutant(failed_syncs_are_retried, "failing syncs"),
     "failed syncs are forgotten": Mutant(failed_syncs_are_forgotten, "failing syncs"),
-    # Checks
-    "checksums of frames are not compared": Mutant(unchecked_frames, "wrong bytes of .log"),
-    "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
-    "the checksum of visible ends is not compared": Mutant(
-        unchecked_watermark, "wrong bytes of watermark"
-    ),
-    "checksums of state words are not compared": Mutant(unchecked_words, "wrong words"),
-    "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
-    "a log that ends too early is not noticed": Mutant(
-        durable_point_is_forgotten("_recover_tail"), "cut logs"
-    ),
-    "a log that is gone is not noticed": Mutant(
-        durable_point_is_forgotten("_recover_empty"), "removed logs"
-    ),
-    "staged files are not compared before a commit": Mutant(
-        without(committer, "verify_parts"), "wrong parts"
-    ),
+    # Orders
     "the first of several files is taken back first": Mutant(
         first_file_goes_first, "full disk in appends"
     ),
     "indexes come after the segment that was staged": Mutant(indexes_come_late, "large commits"),
-    "whatever does not check is cut": Mutant(anything_is_torn, "wrong bytes"),
-    "missing segments are not noticed": Mutant(
-        without(recovery, "covered_runs", lambda *_: []), "wrong bytes"
-    ),
+    **CHECKS,
 }

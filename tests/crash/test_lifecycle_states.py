@@ -246,10 +246,8 @@ def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
     assert explorer.states > 100
 
 
-@pytest.mark.timeout(0)
-def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def compacted_broker(rng: Random, samples: int) -> CompactionExplorer:
+    """The same in a cursus broker's directory, which keeps no null values."""
     config = CONFIG.override({"cleanup_policy": "compact"})
 
     def opened(vfs: MemoryVfs) -> Store:
@@ -260,8 +258,16 @@ def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
 
     store = opened(MemoryVfs())
     store.create_topic("t")
-    explorer = CompactionExplorer(Random(SEED), UPKEEP_SAMPLES, opened)
+    explorer = CompactionExplorer(rng, samples, opened)
     compacted_at_every_crash(store, b"y", explorer, work)
+    return explorer
+
+
+@pytest.mark.timeout(0)
+def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    explorer = compacted_broker(Random(SEED), UPKEEP_SAMPLES)
     tell(explorer, "compaction of a broker's directory", capsys)
     assert explorer.violations == []
     assert explorer.states > 100

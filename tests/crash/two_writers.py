@@ -1,17 +1,24 @@
 """Two writers take turns: at every call of one, the other tries to do all of its own work.
 
 Locks must let the second in whole, or turn it away; whatever it gets done at whichever call of the
-first, both find their records where they were told.
+first, both find their records where they were told. So it is if the second deletes the topic and
+makes another of its name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
 
-from storage_core import StoreConfig
-from storage_core.errors import CommitUnknownError, LockTimeoutError
+from storage_core import Store, StoreConfig
+from storage_core.errors import (
+    CommitUnknownError,
+    LockTimeoutError,
+    StorageError,
+    TopicNotFoundError,
+)
 from tests.crash.explorer import recover
 from tests.crash.invariants import CONFIG, History, World, check_recovered, look, new_store
 from tests.crash.recording import MemoryVfs
@@ -85,3 +92,79 @@ def two_writers() -> int:
         turned_away += found
         at += 1
     return turned_away
+
+
+class Watched(FaultyVfs):
+    """Lets the other one in before locks are taken, too."""
+
+    def try_lock(self, fd: int) -> bool:
+        if self.hook is not None:
+            self.hook("lock", self._path(fd))
+        return super().try_lock(fd)
+
+
+class Maker:
+    """Deletes the topic and makes it anew at a given call, and appends at every later one."""
+
+    def __init__(self, vfs: MemoryVfs, at: int) -> None:
+        self._vfs = vfs
+        self._left = at
+        self.store = Store(vfs, HURRIED)
+        self.acked: dict[int, bytes] = {}
+        self.deleted: set[bytes] = set()
+        """What was there when the topic was deleted."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether its call has not come yet."""
+        return self._left > 0
+
+    def __call__(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._left -= 1
+        with suppress(LockTimeoutError, CommitUnknownError, TopicNotFoundError):
+            if self._left == 0:
+                self.deleted = values_of(self._vfs)
+                self.store.delete_topic("t")
+                self.store.create_topic("t", 2)
+            elif self._left < 0:
+                value = b"maker %d" % self._left
+                self.acked[self.store.append("t", 0, [value]).start] = value
+
+
+def values_of(vfs: MemoryVfs) -> set[bytes]:
+    return {value for _, found in look(vfs).values() for value in found}
+
+
+def make_anew(at: int, act: Callable[[World], object]) -> bool:
+    """The topic is made anew at call ``at`` of what another does; False behind the last call.
+
+    Raises:
+        AssertionError: something that was acknowledged is not there, and was not deleted.
+    """
+    vfs = new_store({"t": 2})
+    maker, history = Maker(vfs, at), History()
+    watched: Any = Watched(vfs, hook=maker)
+    with suppress(StorageError):
+        act(World(watched, history, CONFIG))
+    watched.hook = None
+    there = values_of(vfs)
+    for offset, value in maker.acked.items():
+        _, found = look(vfs)["t", 0]
+        assert found[offset : offset + 1] == [value], f"call {at}: t-0@{offset} is {found}"
+    lost = set(history.acked.values()) - there - maker.deleted
+    assert not lost, f"call {at}: {lost} was acknowledged"
+    return not maker.waits
+
+
+def made_anew() -> int:
+    """Let the topic be made anew at every call of an append and of a commit; how many there are."""
+    calls = 0
+    for act in (
+        lambda world: world.append("t", 0, b"first"),
+        lambda world: world.commit(world.stage("app", 1, BOTH)),
+    ):
+        at = 1
+        while make_anew(at, act):
+            at += 1
+        calls += at
+    return calls

@@ -12,6 +12,7 @@ from storage_core.frame import HEADER_BYTES, unpack_header
 from tests.crash.disk import File, Folder, kept
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.recording import MemoryVfs
+from tests.faults import CrashError
 from tests.stores import flip
 
 VALUES = [b"first", b"second", b"third"]
@@ -98,9 +99,29 @@ def wrong_parts() -> None:
         assert refused, f"byte {at} is wrong, and the commit went on"
 
 
+def other_parts() -> None:
+    """Behind the commit point a staged file is another one, sound and as long: it stays out."""
+    vfs = new_store({"t": 1})
+    world = World(vfs, History(), CONFIG)
+    staged, other = (world.stage("app", version, {("t", 0): 1}) for version in (1, 2))
+
+    def die(kind: str, path: str) -> None:
+        if kind == "pwritev" and path == _LOG:
+            raise CrashError(path)
+
+    vfs.hook = die
+    with suppress(CrashError):
+        world.commit(staged)
+    left = vfs.kill()
+    files = left.top.files()
+    write(files[staged.parts[0].path], files[other.parts[0].path].data)
+    must_refuse(left, "a staged file is another one")
+
+
 FILES: dict[str, Callable[[], None]] = {
     "wrong words": wrong_words,
     "cut logs": cut_logs,
     "removed logs": removed_logs,
     "wrong parts": wrong_parts,
+    "other parts": other_parts,
 }

@@ -1,0 +1,146 @@
+"""Bugs put into the engine on purpose: each takes out one of its checks. See ``mutants.py``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import crc32c
+import pytest
+
+from storage_core import (
+    apply,
+    committer,
+    frame,
+    index,
+    metafile,
+    recovery,
+    segment_reader,
+    state,
+    watermark,
+)
+from storage_core.commit_steps import CommitSteps
+from storage_core.listing import log_path
+from storage_core.recovery import Recovery
+from storage_core.segment_reader import SegmentReader
+from storage_core.tail import Tail
+from tests.crash.mutating import AnyChecksum, Instead, Mutant, Patch, nothing, without
+
+
+def unchecked_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(watermark, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+def unchecked_frames(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(frame, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
+    def load(data: bytes, path: str, limit: int = 0) -> Any:  # noqa: ARG001
+        fields = json.loads(data)
+        fields.pop("crc32c", None)
+        return fields
+
+    patch.setattr(metafile, "load", load)
+
+
+def any_index(patch: pytest.MonkeyPatch) -> None:
+    """Indexes of closed segments count whatever their checksum says."""
+
+    def parse(kind: str, data: bytes, log_size: int) -> Any:  # noqa: ARG001
+        entries = data[: len(data) - len(data) % index.ENTRY_BYTES][: -index.FOOTER_BYTES]
+        return index._columns(entries)
+
+    patch.setattr(segment_reader, "parse_sealed", parse)
+
+
+def entries_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether an entry of an index leads to a frame."""
+    walk = SegmentReader._walk
+
+    def unlooked(self: SegmentReader, at: Any) -> Any:
+        return iter(()) if sys._getframe(1).f_code.co_name == "locate" else walk(self, at)
+
+    patch.setattr(SegmentReader, "_walk", unlooked)
+
+
+def any_topic_of_the_name(patch: pytest.MonkeyPatch) -> None:
+    """A commit does not look whether its topic was made anew meanwhile."""
+    plan = CommitSteps.plan
+
+    def trusting(self: CommitSteps, job: str, parts: Any, topics: Any, *others: Any) -> Any:
+        host = self._host
+        same = Instead(host, topic=lambda name: Instead(host.topic(name), uuid=topics[name]))
+        self._host = same
+        try:
+            return plan(self, job, parts, topics, *others)
+        finally:
+            self._host = host
+
+    patch.setattr(CommitSteps, "plan", trusting)
+
+
+def unchecked_words(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+
+
+def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:
+    """Who finds a clean word does not compare the file with it."""
+    resume = Tail.resume
+
+    def trusting(self: Tail, found: state.PartitionState) -> bool:
+        size = self._vfs.stat(log_path(self._directory, found.active_base))
+        return resume(self, found._replace(active_size=0 if size is None else size.size))
+
+    patch.setattr(Tail, "resume", trusting)
+
+
+def durable_point_is_forgotten(step: str) -> Patch:
+    """A step of recovery takes a log for whole that ends too early."""
+
+    def change(patch: pytest.MonkeyPatch) -> None:
+        method = getattr(Recovery, step)
+        patch.setattr(
+            Recovery,
+            step,
+            lambda self, *a: method(dataclasses.replace(self, durable_end=0, shown_end=0), *a),
+        )
+
+    return change
+
+
+def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
+    """Whatever does not check is cut, however durable it was."""
+    patch.setattr(Recovery, "_require_torn", nothing)
+
+
+CHECKS: dict[str, Mutant] = {
+    "checksums of frames are not compared": Mutant(unchecked_frames, "wrong bytes of .log"),
+    "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
+    "the checksum of visible ends is not compared": Mutant(
+        unchecked_watermark, "wrong bytes of watermark"
+    ),
+    "checksums of state words are not compared": Mutant(unchecked_words, "wrong words"),
+    "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
+    "a log that ends too early is not noticed": Mutant(
+        durable_point_is_forgotten("_recover_tail"), "cut logs"
+    ),
+    "a log that is gone is not noticed": Mutant(
+        durable_point_is_forgotten("_recover_empty"), "removed logs"
+    ),
+    "sealed indexes are believed": Mutant(any_index, "wrong bytes of .timeidx"),
+    "entries of indexes are believed": Mutant(entries_are_believed, "wrong bytes of .idx"),
+    "a topic that was made anew is not noticed": Mutant(any_topic_of_the_name, "made anew"),
+    "staged files are not compared when they are applied": Mutant(
+        without(apply, "frame_checksum", AnyChecksum), "other parts"
+    ),
+    "staged files are not compared before a commit": Mutant(
+        without(committer, "verify_parts"), "wrong parts"
+    ),
+    "whatever does not check is cut": Mutant(anything_is_torn, "wrong bytes"),
+    "missing segments are not noticed": Mutant(
+        without(recovery, "covered_runs", lambda *_: []), "wrong bytes"
+    ),
+}

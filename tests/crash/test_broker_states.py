@@ -1,0 +1,29 @@
+"""Power cuts and kills at every call of what we write into a broker's directory."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.crash.broker_states import PLAYED, STORIES, BrokerExplorer
+from tests.crash.exploration import quickly
+from tests.sizes import BROKER_SAMPLES, SEED
+
+
+@pytest.mark.row(1, 2, 3, 4)
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("layout", "story"), PLAYED, ids=" in ".join)
+def test_every_crash_state_of_a_brokers_directory_keeps_what_was_acknowledged(
+    layout: str, story: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explorer = BrokerExplorer(layout, Random(SEED), BROKER_SAMPLES)
+    with quickly(SEED):
+        explorer.run(STORIES[story])
+    with capsys.disabled():
+        print(
+            f"\n[crash states] {story} in {layout}: seed {SEED}, {explorer.states} states, "
+            f"{len(explorer.violations)} violations"
+        )
+    assert explorer.violations == []
+    assert explorer.states > 100
