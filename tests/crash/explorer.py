@@ -37,6 +37,9 @@ _DEEPEST = 2
 """Crashes inside the recovery of a crash inside recovery."""
 _WRITES_ON = 0.05
 """How likely somebody writes behind a recovery, and loses power again."""
+_WENT_ON = _DEEPEST + 1
+"""The depth of what was cut behind that: nobody writes on there, or with many samples each such
+state would lead to more than one other, without end."""
 
 
 def choices(items: Sequence[Item], rng: Random, samples: int) -> Iterator[Choice]:
@@ -273,10 +276,10 @@ class Explorer:
         if history.transactions and self.rng.random() < 0.3:
             self._try_again(store, history)
             check_recovered(vfs, store, history)
-        if self.rng.random() < _WRITES_ON:
+        if depth < _WENT_ON and self.rng.random() < _WRITES_ON:
             for topic, partition in view:
                 self._append(store, history, topic, partition)
-                self._cut(vfs, history, f"{where}, went on", self.samples // 4, _DEEPEST)
+                self._cut(vfs, history, f"{where}, went on", self.samples // 4, _WENT_ON)
 
     def _recover_again(self, vfs: MemoryVfs, history: History, view: View) -> None:
         """Recovering twice is recovering once; a reader watches some of it only, as it costs."""

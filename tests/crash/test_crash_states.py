@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.crash import explorer
 from tests.crash.exploration import describe, explore_story, explore_until
 from tests.sizes import PROCESSES, SAMPLES, SEED, STATES
 
@@ -26,3 +27,11 @@ def test_a_store_that_lost_power_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     assert explore_story("interval", SEED, 2).states > 0
     assert threading.active_count() == before
+
+
+@pytest.mark.timeout(120)
+def test_an_exploration_ends_however_often_somebody_writes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(explorer, "_WRITES_ON", 1.0)
+    assert explore_story("interval", SEED, 8).states > 0
