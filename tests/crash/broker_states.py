@@ -9,7 +9,7 @@ a plain append may leave a damaged end, but never one that takes something else 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -376,6 +376,11 @@ class BrokerExplorer:
             self.violations.append(f"{where}: {type(error).__name__}: {error}")
 
 
+def names_alone(items: Sequence[Item]) -> Choice:
+    """All names reached the disk, and nothing of what they lead to."""
+    return {item: item.ages - 1 for item in items if item.what < 0}
+
+
 def killed_makers(layout: str) -> None:
     """Who makes a topic is killed at any call; another makes sure of it, and commits to it.
 
@@ -398,7 +403,29 @@ def killed_makers(layout: str) -> None:
         assert there >= told.topics["u"], f"killed at {calls}: {there} partitions are left"
         job, again = (writer.stage(1, {("u", 0): [value]}) for value in (b"once", b"twice"))
         writer.commit(job)
-        left = Store(vfs.power_cut(lost, b"the next boot..."), CONFIG, layout)
-        repeated = left.commit(again.job, again.parts, app="app", version=1)
-        assert repeated.skipped, f"killed at {calls}: the commit counts twice"
+        for choose in (lost, names_alone):
+            left = Store(vfs.power_cut(choose, b"the next boot..."), CONFIG, layout)
+            repeated = left.commit(again.job, again.parts, app="app", version=1)
+            assert repeated.skipped, f"killed at {calls}: the commit counts twice"
         calls += 1
+
+
+def deleted_topics(layout: str) -> None:
+    """What was deleted does not come back.
+
+    Raises:
+        AssertionError: it did.
+    """
+    vfs = MemoryVfs()
+    writer = Writer(vfs, layout, Told())
+    writer.create("u", 1)
+    writer.append("u", 0, b"old")
+    writer.store.delete_topic("u")
+    left = Store(vfs.power_cut(lost, b"the next boot..."), CONFIG, layout)
+    assert left.topics() == []
+
+
+SHORT: dict[str, Callable[[str], None]] = {
+    "killed makers": killed_makers,
+    "deleted topics": deleted_topics,
+}

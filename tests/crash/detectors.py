@@ -91,8 +91,9 @@ SIMPLE: dict[str, Callable[[], object]] = {
     **narrow_cuts.CUTS,
     "conversions": interrupted.conversions,
     **{
-        f"killed makers in {name}": partial(broker_states.killed_makers, name)
-        for name in broker_states.LAYOUTS
+        f"{what} in {layout}": partial(act, layout)
+        for what, act in broker_states.SHORT.items()
+        for layout in broker_states.LAYOUTS
     },
     "set aside": partial(interrupted.set_aside, 1),
 }
@@ -133,7 +134,7 @@ def detector(noticed: str) -> Callable[[], object]:
         played = FirstInBroker(layout, Random(SEED), samples=4)
         return partial(played.run, broker_states.STORIES[story])
     if noticed == COMPACTED_BROKER:
-        return partial(_first, lambda: compacted_broker(Random(SEED), 12).violations)
+        return partial(compacted_broker, Random(SEED), 12, first_only=True)
     if noticed in wrong_files.FILES:
         return wrong_files.FILES[noticed]
     if noticed == "wrong bytes":

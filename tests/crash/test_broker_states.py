@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.crash.broker_states import PLAYED, STORIES, BrokerExplorer
+from tests.crash.broker_states import LAYOUTS, PLAYED, SHORT, STORIES, BrokerExplorer
 from tests.crash.exploration import quickly
 from tests.sizes import BROKER_SAMPLES, SEED
 
@@ -27,3 +27,11 @@ def test_every_crash_state_of_a_brokers_directory_keeps_what_was_acknowledged(
         )
     assert explorer.violations == []
     assert explorer.states > 100
+
+
+@pytest.mark.row(2, 3)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("what", SHORT)
+def test_topics_of_brokers_are_made_and_deleted_durably(what: str, layout: str) -> None:
+    with quickly(SEED):
+        SHORT[what](layout)

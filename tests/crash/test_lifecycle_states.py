@@ -138,8 +138,16 @@ def check_compacted(seen: Records, written: Records, upto: int) -> None:
 class CompactionExplorer:
     """Cuts the power at every call while a keyed topic is compacted, and recovers."""
 
-    def __init__(self, rng: Random, samples: int, opened: Callable[[MemoryVfs], Store]) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        samples: int,
+        opened: Callable[[MemoryVfs], Store],
+        *,
+        first_only: bool = False,
+    ) -> None:
         self.rng, self.samples, self.opened = rng, samples, opened
+        self.first_only = first_only
         self.states, self.violations = 0, list[str]()
 
     def run(
@@ -197,6 +205,8 @@ class CompactionExplorer:
             yield
         except Exception as error:
             self.violations.append(f"{where}: {type(error).__name__}: {error}")
+            if self.first_only:
+                raise AssertionError(self.violations[0]) from error
 
 
 def compacted_at_every_crash(
@@ -246,7 +256,7 @@ def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
     assert explorer.states > 100
 
 
-def compacted_broker(rng: Random, samples: int) -> CompactionExplorer:
+def compacted_broker(rng: Random, samples: int, *, first_only: bool = False) -> CompactionExplorer:
     """The same in a cursus broker's directory, which keeps no null values."""
     config = CONFIG.override({"cleanup_policy": "compact"})
 
@@ -258,7 +268,7 @@ def compacted_broker(rng: Random, samples: int) -> CompactionExplorer:
 
     store = opened(MemoryVfs())
     store.create_topic("t")
-    explorer = CompactionExplorer(rng, samples, opened)
+    explorer = CompactionExplorer(rng, samples, opened, first_only=first_only)
     compacted_at_every_crash(store, b"y", explorer, work)
     return explorer
 

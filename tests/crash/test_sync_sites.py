@@ -61,9 +61,9 @@ NOTICED = {
     f"convert._Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"convert._Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
     # Brokers' directories
-    f"{_CATALOG}.delete > fsync_dir": "made anew in rustlog",
-    f"{_CATALOG}._make_other > replace_file > fsync": "topics in rustlog",
-    f"{_CATALOG}._make_other > replace_file > fsync_dir": "topics in rustlog",
+    f"{_CATALOG}.delete > fsync_dir": "deleted topics in rustlog",
+    f"{_CATALOG}._make_other > replace_file > fsync": "killed makers in rustlog",
+    f"{_CATALOG}._make_other > replace_file > fsync_dir": "killed makers in rustlog",
     f"{_CATALOG}._sync_folders > fsync_dir": "killed makers in cursus",
     f"{_CATALOG}._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
     f"{_CATALOG}._register > replace_file > fsync": "topics in cursus-broker",
