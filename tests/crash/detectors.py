@@ -16,6 +16,7 @@ from random import Random
 
 from tests.crash import (
     broker_states,
+    broker_stories,
     failing_calls,
     interrupted,
     narrow_cuts,
@@ -93,11 +94,11 @@ SIMPLE: dict[str, Callable[[], object]] = {
     **{
         f"{what} in {layout}": partial(act, layout)
         for what, act in broker_states.SHORT.items()
-        for layout in broker_states.LAYOUTS
+        for layout in broker_stories.LAYOUTS
     },
     "set aside": partial(interrupted.set_aside, 1),
 }
-IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_states.PLAYED}
+IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_stories.PLAYED}
 COMPACTED_BROKER = "compaction in cursus-broker"
 # What some stories do that counts comes late in them.
 _LIKELY = {"retention": 0.4, "large commits": 0.5}
@@ -132,7 +133,7 @@ def detector(noticed: str) -> Callable[[], object]:
     if noticed in IN_BROKERS:
         layout, story = IN_BROKERS[noticed]
         played = FirstInBroker(layout, Random(SEED), samples=4)
-        return partial(played.run, broker_states.STORIES[story])
+        return partial(played.run, broker_stories.STORIES[story])
     if noticed == COMPACTED_BROKER:
         return partial(compacted_broker, Random(SEED), 12, first_only=True)
     if noticed in wrong_files.FILES:

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.crash.broker_states import LAYOUTS, PLAYED, SHORT, STORIES, BrokerExplorer
+from tests.crash.broker_states import SHORT, BrokerExplorer
+from tests.crash.broker_stories import LAYOUTS, PLAYED, STORIES
 from tests.crash.exploration import quickly
 from tests.sizes import BROKER_SAMPLES, SEED
 
