@@ -11,7 +11,7 @@ import json
 import logging
 import multiprocessing
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import chain, count
@@ -88,10 +88,17 @@ def explore_story(name: str, seed: int, samples: int) -> Report:
     return explorer.report
 
 
-def explore_until(states: int, seed: int, samples: int, processes: int = 2) -> dict[str, Report]:
+def explore_until(
+    states: int,
+    seed: int,
+    samples: int,
+    processes: int = 2,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Report]:
     """Every fixed story once, then stories by chance until there were so many states.
 
-    Returns the reports by story; those by chance are one.
+    Returns the reports by story; those by chance are one. ``progress`` is told how many states
+    there were, after each story.
     """
     reports: dict[str, Report] = {}
     stories = chain((_SUCCESSORS, *STORIES), (f"chance {seed + n}" for n in count()))
@@ -112,6 +119,7 @@ def explore_until(states: int, seed: int, samples: int, processes: int = 2) -> d
                 key = "by chance" if name.startswith("chance ") else name
                 reports.setdefault(key, Report()).add(done.result())
                 distinct |= done.result().distinct
+            progress(len(distinct))
 
 
 def describe(reports: dict[str, Report], seed: int) -> str:

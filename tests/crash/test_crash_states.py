@@ -10,12 +10,24 @@ from tests.crash import explorer
 from tests.crash.exploration import describe, explore_story, explore_until
 from tests.sizes import PROCESSES, SAMPLES, SEED, STATES
 
+_SHOWN = 50_000
+"""After so many states it is said how far we are."""
+
 
 @pytest.mark.row(1, 2, 3, 4)
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_every_crash_state_recovers(capsys: pytest.CaptureFixture[str]) -> None:
-    reports = explore_until(STATES, SEED, SAMPLES, PROCESSES)
+    shown = 0
+
+    def tell(found: int) -> None:
+        nonlocal shown
+        if found // _SHOWN > shown:
+            shown = found // _SHOWN
+            with capsys.disabled():
+                print(f"\n{found:,} of {STATES:,} crash states", end="", flush=True)
+
+    reports = explore_until(STATES, SEED, SAMPLES, PROCESSES, tell)
     with capsys.disabled():
         print("\n" + describe(reports, SEED))
     assert [found for report in reports.values() for found in report.violations] == []
