@@ -167,8 +167,8 @@ class ForeignCatalog:
         """Do what is left to do of a topic whose maker may have died."""
         self._sync_folders(topic)
         if self._layout.isolated:
-            described = {entry["name"] for entry in self._metadata()["topics"]}
-            if topic not in described:
+            described = {e["name"]: e.get("partitions") for e in self._metadata()["topics"]}
+            if described.get(topic) != self.get(topic).partitions:
                 self._register(topic, self.get(topic).partitions)
 
     def _register(self, topic: str, partitions: int | None) -> None:

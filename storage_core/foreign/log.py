@@ -110,6 +110,8 @@ class RowLog:
         self.check(columns)
         with self.exclusive():
             first = self._target.offset
+            if columns.offsets is not None and columns.count:
+                first = int(columns.offsets[0])  # an empty log begins where its records say
             self._target = self._files.append(self._target, columns)
             return OffsetRange(first, first + columns.count)
 

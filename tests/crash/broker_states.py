@@ -211,6 +211,11 @@ def killed_makers(layout: str) -> None:
             Store(vfs, CONFIG, layout).create_topic("u", 2)
             done = True
         vfs = vfs.kill()
+        if Store(vfs, CONFIG, layout).topics():
+            beside = vfs.kill()
+            Store(beside, CONFIG, layout).append("u", 0, [b"acknowledged"])
+            left = Store(beside.power_cut(lost, b"the next boot..."), CONFIG, layout)
+            assert left.offsets("u", 0).end == 1, f"killed at {calls}: a record is lost"
         told = Told()
         writer = Writer(vfs, layout, told)
         writer.create("u", 2)

@@ -276,7 +276,7 @@ class Explorer:
         if history.transactions and self.rng.random() < 0.3:
             self._try_again(store, history)
             check_recovered(vfs, store, history)
-        if depth < _WENT_ON and self.rng.random() < _WRITES_ON:
+        if self.rng.random() < _WRITES_ON and depth < _WENT_ON:
             for topic, partition in view:
                 self._append(store, history, topic, partition)
                 self._cut(vfs, history, f"{where}, went on", self.samples // 4, _WENT_ON)

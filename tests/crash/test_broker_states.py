@@ -14,7 +14,7 @@ from tests.sizes import BROKER_SAMPLES, SEED
 
 @pytest.mark.row(1, 2, 3, 4)
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("layout", "story"), PLAYED, ids=" in ".join)
+@pytest.mark.parametrize(("layout", "story"), PLAYED)
 def test_every_crash_state_of_a_brokers_directory_keeps_what_was_acknowledged(
     layout: str, story: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

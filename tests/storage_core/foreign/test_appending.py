@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from storage_core import OffsetRange, Store, StoreConfig
@@ -25,7 +27,7 @@ from tests.brokers import (
     read,
 )
 from tests.faults import FaultyVfs, faulty
-from tests.stores import errors
+from tests.stores import columns_of, errors
 
 MIB = 1 << 20
 
@@ -274,3 +276,15 @@ def test_the_index_of_a_broker_need_not_be_written(tmp_path: Path) -> None:
     store.append(TOPIC, 0, [b"c" * 5000] * 3)
     assert file.with_suffix(".index").read_bytes() == index
     assert len(read(store, start=1).values) == 4
+
+
+@pytest.mark.parametrize("layout", ["rustlog", "cursus-broker"])
+def test_records_that_bring_their_offsets_into_an_empty_log_keep_them(
+    tmp_path: Path, layout: str
+) -> None:
+    store = Store.open(tmp_path, layout=layout, create=True)
+    store.create_topic("t")
+    columns = replace(columns_of([b"five", b"six"]), offsets=np.array([5, 6]))
+    assert store.append_columns("t", 0, columns) == OffsetRange(5, 7)
+    assert store.append("t", 0, [b"seven"]) == OffsetRange(7, 8)
+    assert store.offsets("t", 0) == OffsetRange(5, 8)
