@@ -36,6 +36,8 @@ class BrokerExplorer:
     layout: str
     rng: Random
     samples: int
+    likely: float = 1.0
+    """How likely a call is looked at."""
     states: int = 0
     violations: list[str] = field(default_factory=list)
 
@@ -50,8 +52,9 @@ class BrokerExplorer:
             calls += 1
             vfs.hook = None
             where = f"call {calls} ({kind} {path})"
-            self._cut(vfs, told, where)
-            self._killed(vfs, told.copy(), f"{where}, killed")
+            if kind == "end" or self.rng.random() < self.likely:
+                self._cut(vfs, told, where)
+                self._killed(vfs, told.copy(), f"{where}, killed")
             vfs.hook = explore
 
         vfs.hook = explore

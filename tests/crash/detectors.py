@@ -91,6 +91,7 @@ TOGETHER: dict[str, Callable[[], int]] = {"two writers": two_writers, "made anew
 SIMPLE: dict[str, Callable[[], object]] = {
     **narrow_cuts.CUTS,
     "conversions": interrupted.conversions,
+    "every change of a merge": interrupted.merges,
     **{
         f"{what} in {layout}": partial(act, layout)
         for what, act in broker_states.SHORT.items()

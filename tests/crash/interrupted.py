@@ -1,8 +1,9 @@
 """Long work that a power cut interrupts, and somebody takes up again.
 
-A conversion goes on where its target ends; the log of a topic without syncs ends at its first bad
-place, and what stands behind it is set aside. The power is cut at every call of both. Each raises
-an ``AssertionError``, or the engine's own error, when something was lost or invented.
+A conversion goes on where its target ends; a merge puts one segment in the place of several; the
+log of a topic without syncs ends at its first bad place, and what stands behind it is set aside.
+The power is cut at every call of these. Each raises an ``AssertionError``, or the engine's own
+error, when something was lost or invented.
 """
 
 from __future__ import annotations
@@ -81,6 +82,24 @@ def conversions() -> int:
     vfs = new_store({})
     cuts = cut_in_many_ways(vfs, run)
     run(vfs)
+    return cuts.total()
+
+
+def merges() -> int:
+    """Small segments become one; a cut takes every single change of it, or all others."""
+    vfs, history = new_store({"t": 1}), History()
+    world = World(vfs, history, CONFIG)
+    for number in range(4):
+        world.append("t", 0, b"%d" % number)
+        world.store.roll("t", 0)
+
+    def check(disk: MemoryVfs) -> None:
+        then = history.copy()
+        check_recovered(disk, recover(disk, then, Random(0)), then)
+
+    cuts = cut_in_many_ways(vfs, check)
+    world.store.merge("t")
+    vfs.hook = None
     return cuts.total()
 
 

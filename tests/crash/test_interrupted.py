@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.crash.exploration import quickly
-from tests.crash.interrupted import conversions, set_aside
+from tests.crash.interrupted import conversions, merges, set_aside
 from tests.sizes import LONG, SEED
 
 
@@ -13,6 +13,12 @@ from tests.sizes import LONG, SEED
 def test_a_conversion_goes_on_behind_a_power_cut_at_any_call() -> None:
     with quickly(SEED):
         assert conversions() > 100
+
+
+@pytest.mark.row(1, 4)
+def test_a_merge_of_which_any_one_change_is_lost_loses_nothing() -> None:
+    with quickly(SEED):
+        assert merges() > 100
 
 
 @pytest.mark.row(1, 4)

@@ -43,7 +43,7 @@ NOTICED = {
     "replacing.Replacer.cut_off.drop > fsync_dir": "delete_records around .tomb",
     "replacing.Replacer._swap > fsync_dir": "merge around .tomb",
     "retention.drop_segments > fsync_dir": "drop many around unlink",
-    "retention.drop_merged > fsync_dir": "merge around (unlink",
+    "retention.drop_merged > fsync_dir": "every change of a merge",
     "retention._remove_files > fsync_dir": "drop many",
     "rewinding.copy_to_new_file > fsync": "repaired syncs",
     "rewinding.copy_to_new_file > fsync_dir": "failing syncs",
