@@ -52,7 +52,7 @@ class BrokerExplorer:
             calls += 1
             vfs.hook = None
             where = f"call {calls} ({kind} {path})"
-            if kind == "end" or self.rng.random() < self.likely:
+            if kind == "end" or self.likely == 1 or self.rng.random() < self.likely:
                 self._cut(vfs, told, where)
                 self._killed(vfs, told.copy(), f"{where}, killed")
             vfs.hook = explore
