@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import logging
-import socket
 import threading
 import time
 from collections import Counter
@@ -17,16 +15,13 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import (
-    CollectedError,
     InvalidRecordError,
-    OffsetOutOfRangeError,
     RecordTooLargeError,
     StoreClosedError,
     UnsupportedColumnError,
-    WriteFailedError,
 )
 from storage_core.handler import DiskHandler
-from tests.faults import CrashError, FaultyVfs, faulty
+from tests.faults import FaultyVfs, faulty
 from tests.handlers import NEVER_MS, Gate, handler_on, new_handler, stored
 from tests.processes import wait_until
 from tests.stores import T0, make_store, names
@@ -101,20 +96,6 @@ def test_rotating_by_hand_writes_what_is_queued_first(tmp_path: Path) -> None:
         assert handler.current_segment == 1
         assert handler.current_offset > 0
     assert stored(tmp_path) == [b"before", b"after"]
-
-
-def test_errors_of_a_rotation_are_raised_together(tmp_path: Path) -> None:
-    vfs = faulty(tmp_path)
-    handler = handler_on(vfs, linger_ms=NEVER_MS)
-    vfs.fail("fsync", errno.EIO, path=".log")
-    future = handler.append(b"lost")
-    with pytest.raises(CollectedError) as caught:
-        handler.rotate_segment()
-    assert len(caught.value.errors) == 2
-    assert all(str(error) in str(caught.value) for error in caught.value.errors)
-    assert isinstance(future.exception(), WriteFailedError)
-    assert handler.state == "active"
-    handler.close()
 
 
 def test_states_can_be_seen(tmp_path: Path) -> None:
@@ -298,102 +279,6 @@ def test_a_handler_works_on_every_layout(tmp_path: Path, layout: str) -> None:
     assert read == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_reading_gives_what_there_is_and_where_to_go_on(tmp_path: Path) -> None:
-    with new_handler(tmp_path, segment_bytes=4096) as handler:
-        for number in range(30):
-            handler.append(b"%03d" % number * 100)
-        handler.flush()
-        some = handler.read_messages(7, 5)
-        assert some.records.column("offset").to_pylist() == [7, 8, 9, 10, 11]
-        assert some.next_offset == 12
-        assert handler.read_messages(7, 20, max_bytes=601).next_offset == 10
-        assert handler.read_messages(28, 100).next_offset == 30
-        empty = handler.read_messages(30, 100)
-        assert (empty.records.num_rows, empty.next_offset) == (0, 30)
-        with pytest.raises(OffsetOutOfRangeError):
-            handler.read_messages(31, 1)
-
-
-def test_the_current_segment_goes_over_a_socket(tmp_path: Path) -> None:
-    with new_handler(tmp_path) as handler:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            assert handler.send_current_segment(ours) == 0
-            handler.write_direct(b"x" * 1000)
-            sent = handler.send_current_segment(ours)
-            assert sent == handler.current_offset
-            assert theirs.recv(1 << 20) == (Path(handler.base_name) / f"{0:020}.log").read_bytes()
-
-
-def test_nothing_goes_over_a_socket_that_a_power_cut_could_take_back(tmp_path: Path) -> None:
-    settings = {"fsync": "interval", "fsync_interval_ms": NEVER_MS}
-    with handler_on(faulty(tmp_path), settings) as handler:
-        handler.write_direct(b"shown")
-        held_back = handler.append(b"held back")
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            sent = handler.send_current_segment(ours)
-            log = (Path(handler.base_name) / f"{0:020}.log").read_bytes()
-            assert theirs.recv(1 << 20) == log
-        assert sent == len(log)
-        assert held_back.done()
-        assert stored(tmp_path) == [b"shown", b"held back"]
-
-
-def test_appends_and_reads_do_not_wait_for_the_disk(tmp_path: Path) -> None:
-    vfs, gate = faulty(tmp_path), Gate("fsync", ".log")
-    handler = handler_on(vfs, linger_ms=NEVER_MS, disk_flush_batch_size=2)
-    handler.write_direct(b"old")
-    vfs.hook = gate
-    futures = [handler.append(b"stuck") for _ in range(2)]
-    gate.wait_until_reached()
-    futures.append(handler.append(b"queued meanwhile"))
-    assert handler.read_messages(0, 10).next_offset == 1
-    assert not any(future.done() for future in futures)
-    gate.open()
-    handler.close()
-    assert [future.result() for future in futures] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"), [("fsync", errno.EIO), ("pwritev", errno.EIO), ("pwritev", errno.ENOSPC)]
-)
-def test_a_failed_write_fails_its_futures_and_poisons_the_handler(
-    tmp_path: Path, kind: str, error: int
-) -> None:
-    vfs = faulty(tmp_path)
-    handler = handler_on(vfs, linger_ms=NEVER_MS)
-    assert handler.append(b"safe").result() == 0
-    vfs.fail(kind, error, path=".log")
-    futures = [handler.append(b"lost") for _ in range(3)]
-    for future in futures:
-        with pytest.raises(WriteFailedError):
-            future.result()
-    for again in (handler.append, handler.write_direct):
-        with pytest.raises(WriteFailedError, match="takes no more records since") as caught:
-            again(b"later")
-        assert isinstance(caught.value.__cause__, WriteFailedError)
-    with pytest.raises(WriteFailedError):
-        handler.flush()
-    assert handler.read_messages(0, 10).next_offset == 1
-    handler.close()
-    with Store.open(tmp_path) as store, DiskHandler(store, "t", 0) as fresh:
-        offset = fresh.write_direct(b"new")
-        assert stored(tmp_path)[offset] == b"new"
-    assert stored(tmp_path)[0] == b"safe"
-
-
-def test_closing_says_when_it_could_not_write_what_was_queued(tmp_path: Path) -> None:
-    vfs = faulty(tmp_path)
-    handler = handler_on(vfs, linger_ms=NEVER_MS)
-    vfs.fail("fsync", errno.EIO, path=".log")
-    future = handler.append(b"lost")
-    with pytest.raises(WriteFailedError):
-        handler.close()
-    assert isinstance(future.exception(), WriteFailedError)
-    handler.close()
-
-
 def test_closing_twice_and_from_several_threads_is_fine(tmp_path: Path) -> None:
     handler = new_handler(tmp_path, linger_ms=NEVER_MS)
     futures = [handler.append(b"x") for _ in range(100)]
@@ -409,32 +294,6 @@ def test_closing_twice_and_from_several_threads_is_fine(tmp_path: Path) -> None:
             use(b"late")
     with pytest.raises(StoreClosedError):
         handler.read_messages(0, 1)
-
-
-def test_a_callback_that_tries_to_end_the_thread_does_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def leave(_: Future[int]) -> None:
-        raise SystemExit
-
-    with new_handler(tmp_path, linger_ms=20) as handler:
-        futures = [handler.append(b"x") for _ in range(3)]
-        seen: list[int] = []
-        futures[0].add_done_callback(leave)
-        futures[1].add_done_callback(lambda future: seen.append(future.result()))
-        wait_until(lambda: seen == [1])
-        assert handler.append(b"y").result(timeout=30) == 3
-    assert "the flush thread failed" in caplog.text
-
-
-def test_a_process_that_dies_inside_a_write_leaves_no_future_waiting(tmp_path: Path) -> None:
-    vfs = faulty(tmp_path)
-    handler = handler_on(vfs, linger_ms=NEVER_MS)
-    vfs.crash_after = vfs.changes + 1
-    with pytest.raises(CrashError):
-        handler.append(b"x").result(timeout=30)
-    vfs.crash_after = None
-    handler.close()
 
 
 def test_more_than_one_column_can_hold_is_written_in_pieces(
@@ -475,19 +334,6 @@ def test_fsync_by_interval_resolves_futures_only_when_durable(tmp_path: Path) ->
     assert handler.write_direct(b"y") == 2
     handler.close()
     assert len(stored(tmp_path)) == 3
-
-
-def test_a_failed_sync_by_interval_fails_the_futures_that_waited_for_it(tmp_path: Path) -> None:
-    vfs = faulty(tmp_path)
-    settings: dict[str, Any] = {"fsync": "interval", "fsync_interval_ms": 100}
-    handler = handler_on(vfs, topic_settings=settings, linger_ms=0)
-    handler.write_direct(b"x")
-    vfs.fail("fsync", errno.EIO, path=".log")
-    with pytest.raises(WriteFailedError):
-        handler.append(b"y").result(timeout=30)
-    with pytest.raises(WriteFailedError):
-        handler.append(b"z")
-    handler.close()
 
 
 def _log_syncs(vfs: FaultyVfs) -> int:
