@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from . import metafile, topicfile, watermark
@@ -120,13 +120,19 @@ class Catalog:
             create_file(self._vfs, f"{directory}/{partition}/lock", b"")
         self._vfs.fsync_dir(f"{directory}/{partition}")
 
-    def delete(self, topic: str) -> None:
-        """Make a topic disappear, then free its space. The caller holds its partitions' locks."""
-        discarded = f"{_TOPICS}/{_DISCARDED}{uuid.uuid4()}"
-        self._vfs.rename(f"{_TOPICS}/{topic}", discarded)
-        self._vfs.fsync_dir(_TOPICS)
+    def delete(self, topic: str, partitions: int) -> bool:
+        """Make a topic disappear; ``sweep`` frees its space. The caller holds so many partitions.
+
+        False when it has grown meanwhile: there are partitions whose locks nobody holds. Under the
+        topic's lock, because growing would make its directory anew under the old name.
+        """
+        with self._exclusive(topic):
+            if self.get(topic).partitions != partitions:
+                return False
+            self._vfs.rename(f"{_TOPICS}/{topic}", f"{_TOPICS}/{_DISCARDED}{uuid.uuid4()}")
+            self._vfs.fsync_dir(_TOPICS)
         self._known.pop(topic, None)
-        remove_tree(self._vfs, discarded)
+        return True
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Grow a topic to ``total`` partitions; it never shrinks."""
@@ -151,18 +157,20 @@ class Catalog:
 
     def _rewrite(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
         self.get(topic)
-        with locked(self._vfs, watermark.lock_of(topic), self._config.lock_timeout_ms):
+        with self._exclusive(topic):
             changed = change(self.get(topic))
             metafile.replace(self._vfs, topicfile.path_of(topic), topicfile.dump(changed))
         return changed
+
+    def _exclusive(self, topic: str) -> AbstractContextManager[int]:
+        return locked(self._vfs, watermark.lock_of(topic), self._config.lock_timeout_ms)
 
     def sweep(self) -> None:
         """Remove what crashes left: deletions that were decided, creations nobody works on."""
         for name in self._vfs.listdir(_TOPICS):
             path = f"{_TOPICS}/{name}"
             if name.startswith(_DISCARDED) or (name.startswith(_PREPARED) and self._is_old(path)):
-                with suppress(FileNotFoundError):
-                    remove_tree(self._vfs, path)
+                remove_tree(self._vfs, path)
 
     def _is_old(self, path: str) -> bool:
         stat = self._vfs.stat(path)

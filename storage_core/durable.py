@@ -158,16 +158,20 @@ def sync_directories(vfs: Vfs, path: str) -> None:
 
 
 def remove_tree(vfs: Vfs, path: str) -> None:
-    """Delete a directory and all below it, without following links. Missing is fine."""
+    """Delete a directory and all below it, without following links.
+
+    What is missing is fine: somebody else may be at the same tree.
+    """
     found = vfs.stat(path)
     if found is None:
         return
-    if found.kind != "directory":
-        vfs.unlink(path)
-        return
-    for name in vfs.listdir(path):
-        remove_tree(vfs, f"{path}/{name}")
-    vfs.rmdir(path)
+    with suppress(FileNotFoundError):
+        if found.kind != "directory":
+            vfs.unlink(path)
+            return
+        for name in vfs.listdir(path):
+            remove_tree(vfs, f"{path}/{name}")
+        vfs.rmdir(path)
 
 
 def parent(path: str) -> str:

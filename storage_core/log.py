@@ -226,10 +226,10 @@ class PartitionLog:
     def _catch_up(self, fd: int, *, recover: bool, alone: bool) -> None:
         """Learn the partition's end: remembered, left by a clean holder, or recovered."""
         state = states.unpack(self._vfs.pread(fd, states.SIZE, 0))
-        if not recover and state.condition == CLEAN and state.boot_id == self._vfs.boot_id():
+        if not recover and state.condition == CLEAN:
             if state == self._state:
                 return
-            if self._tail.resume(state):
+            if states.is_of_boot(state, self._vfs.boot_id()) and self._tail.resume(state):
                 self._state = state
                 return
         self._tail.forget()
@@ -263,7 +263,7 @@ class PartitionLog:
             durable_end=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
-            rebooted=state.boot_id != self._vfs.boot_id(),
+            rebooted=not states.is_of_boot(state, self._vfs.boot_id()),
         ).run()
         end, wait_ms = {self._partition: recovered.end_offset}, self.config.lock_timeout_ms
         watermarks.lower(self._vfs, self.topic, self._uuid.bytes, end, wait_ms)

@@ -76,8 +76,7 @@ class NativeEngine:
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
-        state = states.unpack(word)
-        return state.condition != states.CLEAN or state.boot_id != self._vfs.boot_id()
+        return states.needs_recovery(states.unpack(word), self._vfs.boot_id())
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
         found = self._catalog.get(topic)
@@ -103,12 +102,15 @@ class NativeEngine:
 
     def delete_topic(self, topic: str) -> None:
         # A commit that is pending goes on without the topic, as if it had come just before.
-        with maintenance.hold_all(self._all_logs(topic)):
-            self._catalog.delete(topic)
+        deleted = False
+        while not deleted:  # again if it has grown meanwhile
+            with maintenance.hold_all(logs := self._all_logs(topic)):
+                deleted = self._catalog.delete(topic, len(logs))
         with self._lock:
             gone = [self._logs.pop(key)[1] for key in list(self._logs) if key[0] == topic]
         for log in gone:
             log.close()
+        self._catalog.sweep()
         checkpoints.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
@@ -131,7 +133,7 @@ class NativeEngine:
         self._hand_over(log, partition)
         if log.config.fsync == "interval":
             self._flusher.wake(log.config.fsync_interval_ms)
-        self._checkpoint_if_due(log)
+        self._checkpoint_if_due(rolled=log.take_rolled())
         return written
 
     def roll(self, topic: str, partition: int) -> bool:
@@ -255,8 +257,7 @@ class NativeEngine:
             return [log for _, log in self._logs.values()]
 
     def _all_logs(self, topic: str) -> dict[int, PartitionLog]:
-        count = self._catalog.get(topic).partitions
-        return {partition: self.log(topic, partition) for partition in range(count)}
+        return {at: self.log(topic, at) for at in range(self._catalog.get(topic).partitions)}
 
     def _with_recovery(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
         """Run ``action`` on a partition that is recovered, and see that what it did is visible."""
@@ -289,9 +290,8 @@ class NativeEngine:
         self._checkpoint_if_due()
         return result
 
-    def _checkpoint_if_due(self, log: PartitionLog | None = None) -> None:
+    def _checkpoint_if_due(self, *, rolled: bool = False) -> None:
         waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
-        rolled = log is not None and log.take_rolled()
         if rolled or waited_ms >= self._config.checkpoint_interval_ms:
             self._write_checkpoint(self._open_logs())
 

@@ -108,19 +108,24 @@ class ReadStore:
             partition: One of its partitions.
             slices: A segment, the first offset, and the offset to stop before; in this order.
             columns: As for ``read``.
-            on_loss: Called for a segment that has been removed since it was listed; the read goes
-                on behind it if this returns. By default the error is raised.
+            on_loss: Called for records that have been removed since they were listed; if it
+                returns, the read goes on with the first that is left. By default the error is
+                raised.
         """
         reader = self._reader(topic, partition)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for segment, start, end in slices:
-                try:
-                    yield from reader.read_slice(segment, start, end, columns)
-                except DataLossError as error:
-                    if on_loss is None:
-                        raise
-                    on_loss(error)
+                pieces = reader.read_slice(segment, start, end, columns)
+                while True:
+                    try:
+                        yield from pieces
+                        break
+                    except DataLossError as error:
+                        if on_loss is None:
+                            raise
+                        on_loss(error)
+                        pieces = reader.read_rest(error.offset or 0, end, columns)
 
         return join_small(batches())
 

@@ -128,6 +128,12 @@ class PartitionReader:
             self._require_taken_in(segment, start)
             yield from self.read(start, end, names)
 
+    def read_rest(self, lost: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """What is left of ``lost`` to ``end``: a deletion may have cut a segment in two."""
+        start = self.start_offset()
+        if lost < start < end:
+            yield from self.read(start, end, names)
+
     def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
         """Offsets and positions where a segment that was listed can be cut."""
         try:

@@ -57,6 +57,16 @@ class PartitionState(NamedTuple):
 NEVER_USED = PartitionState(0, DIRTY, bytes(16), 0, 0, 0, 0, 0, 0, 0)
 
 
+def is_of_boot(state: PartitionState, boot_id: bytes) -> bool:
+    """Whether the power cannot have been cut since; where there are no boot ids nobody knows."""
+    return state.boot_id == boot_id and any(boot_id)
+
+
+def needs_recovery(state: PartitionState, boot_id: bytes) -> bool:
+    """Whether who takes the lock next has to look at the log itself."""
+    return state.condition != CLEAN or not is_of_boot(state, boot_id)
+
+
 def pack(state: PartitionState) -> bytes:
     """The bytes of a state word."""
     pid, condition, boot_id, *rest = state

@@ -122,10 +122,23 @@ class ForeignCatalog:
             self._register(topic, total)
         return self.get(topic)
 
-    def delete(self, topic: str) -> None:
-        """Remove a topic's directory, out of sight first."""
+    def require_same(self, topic: str, topic_uuid: uuid.UUID) -> None:
+        """Raise TopicNotFoundError unless the name still stands for the same topic."""
+        if self.get(topic).uuid != topic_uuid:
+            raise TopicNotFoundError(
+                f"topic {topic!r} was deleted and made anew meanwhile. Try again to use the new "
+                "one.",
+                topic=topic,
+            )
+
+    def delete(self, topic: str, partitions: int) -> bool:
+        """Remove a topic's directory, out of sight first. The caller holds so many partitions.
+
+        False when it has grown meanwhile: there are partitions whose locks nobody holds.
+        """
         with self._exclusive():
-            self.get(topic)
+            if self.get(topic).partitions != partitions:
+                return False
             trash = f"{STATE_DIRECTORY}/deleted/{uuid.uuid4()}"
             make_directories(self._vfs, parent(trash))
             directory = self._layout.names.topic_directory(topic)
@@ -136,6 +149,7 @@ class ForeignCatalog:
             self._make_other(topic)
             self._register(topic, None)
             remove_tree(self._vfs, parent(trash))
+        return True
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:

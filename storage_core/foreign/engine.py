@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -110,7 +111,14 @@ class ForeignEngine:
         return self._catalog.create(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        self._catalog.delete(topic)
+        deleted = False
+        while not deleted:  # again if it has grown meanwhile
+            count = self._catalog.get(topic).partitions
+            with ExitStack() as stack:
+                # Who waits for one of these finds the topic gone, and does not make its files anew.
+                for partition in range(count):
+                    stack.enter_context(self.log(topic, partition).held())
+                deleted = self._catalog.delete(topic, count)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         return self._catalog.grow(topic, total)
@@ -142,9 +150,15 @@ class ForeignEngine:
         with self._lock:
             log = self._logs.get((found.uuid, partition))
             if log is None:
-                config = found.config(self._config)
                 log = RowLog(
-                    self._vfs, self._layout, topic, partition, config, segments, self.committer
+                    self._vfs,
+                    self._layout,
+                    topic,
+                    partition,
+                    found.config(self._config),
+                    segments,
+                    self.committer,
+                    require_topic=partial(self._catalog.require_same, topic, found.uuid),
                 )
                 self._logs[found.uuid, partition] = log
             return log

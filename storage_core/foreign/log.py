@@ -9,7 +9,7 @@ that a cursus ``.hwm`` is raised: it would hide what was appended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -50,12 +50,14 @@ class RowLog:
         config: StoreConfig,
         segments: RowSegments,
         commits: Commits,
+        require_topic: Callable[[], None],
     ) -> None:
         self._vfs = vfs
         self._layout = layout
         self._topic = topic
         self._partition = partition
         self._commits = commits
+        self._require_topic = require_topic
         self._files = RowFiles(vfs, layout, topic, partition, config.segment_bytes, segments)
         self._lock_path = f"{STATE_DIRECTORY}/locks/{topic}-{partition}"
         self._lock = threading.Lock()
@@ -165,8 +167,9 @@ class RowLog:
             if self._poison is not None:
                 raise closed_for_writing(self._topic, self._partition, self._poison)
             try:
-                ensure_lock_file(self._vfs, self._lock_path)
-                with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
+                with self._locked():
+                    # Else its files would be made anew by who waited while it was deleted.
+                    self._require_topic()
                     if not finishing:
                         if self._commits.is_pending(self._topic, self._partition):
                             raise commit_pending(self._topic, self._partition)
@@ -181,6 +184,18 @@ class RowLog:
                     topic=self._topic,
                     partition=self._partition,
                 ) from error
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep our other writers out without looking at the log: it is about to go."""
+        with self._lock, self._locked():
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        ensure_lock_file(self._vfs, self._lock_path)
+        with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
+            yield
 
     def _find_target(self) -> None:
         """Where the log ends, durably: who wrote there may have been killed before the sync.

@@ -306,3 +306,21 @@ def test_repair_of_the_other_topics_goes_on_past_a_damaged_one(tmp_path: Path) -
         with pytest.raises(DamagedLogError, match="broken-0"):
             store.repair()
         assert {problem.topic for problem in store.check()} == {"broken"}
+
+
+def test_without_boot_ids_whoever_comes_next_looks_at_the_log(tmp_path: Path) -> None:
+    make_store(tmp_path, fsync="none").close()
+    first = faulty(tmp_path)
+    first.boot = bytes(16)
+    with on(first) as store:
+        store.append(TOPIC, 0, [b"kept"])
+        size = segment(tmp_path).stat().st_size
+        store.append(TOPIC, 0, [b"lost"])
+    log = segment(tmp_path).read_bytes()
+    segment(tmp_path).write_bytes(log[:size] + bytes(len(log) - size))  # as a power cut may
+    second = faulty(tmp_path)
+    second.boot = bytes(16)
+    store = on(second)
+    assert store.recovery_due(TOPIC, 0)
+    store.append(TOPIC, 0, [b"new"])
+    assert values(store) == [b"kept", b"new"]

@@ -63,6 +63,24 @@ def test_a_reader_behind_is_told_where_to_go_on(tmp_path: Path) -> None:
     assert [n for batch in found for n in batch.column("offset").to_pylist()] == [5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("offset", range(1, 14))
+def test_a_reader_that_may_lose_records_loses_only_those_that_are_gone(
+    tmp_path: Path, offset: int
+) -> None:
+    store = in_segments(tmp_path, numbered(4), frame_records=2)
+    reader = reopen(tmp_path)
+    plan = []
+    for info in reader.segments(TOPIC, 0):
+        middle = min(info.base + 2, info.end)
+        plan += [(info, info.base, middle), (info, middle, info.end)]
+    store.delete_records(TOPIC, {0: offset})
+    lost: list[int | None] = []
+    batches = reader.read_slices(TOPIC, 0, plan, on_loss=lambda error: lost.append(error.offset))
+    found = [number for batch in batches for number in batch.column("offset").to_pylist()]
+    assert found == list(range(offset, 13))
+    assert lost, "nobody was told"
+
+
 def test_nothing_goes_that_a_holding_group_has_not_read(tmp_path: Path) -> None:
     store = in_segments(
         tmp_path, numbered(5), retention_bytes=0, retention_hold_groups="billing, audit"
