@@ -33,7 +33,9 @@ DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 _LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_TOPICS = ("topic", *_SUBSCRIPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +182,13 @@ def _with_origin(raw: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[s
     """What the query says, and the table's own options for the rest.
 
     A query with a path of its own is not about the table, whatever its columns remember; one with
-    topics of its own reads them in place of the table's.
+    topics, a start or an end of its own means that one, however the table names its own.
     """
     lower = {key.lower() for key in raw}
     if "path" in lower or "paths" in lower:
         return raw
-    topics = {"topic", *(name.lower() for name in _SUBSCRIPTIONS)}
-    hidden = lower | (topics if lower & topics else set())
+    groups = [{name.lower() for name in names} for names in (_TOPICS, _STARTS, _ENDS)]
+    hidden = lower.union(*(group for group in groups if lower & group))
     kept = {key: text for key, text in origin.items() if key.lower() not in hidden}
     return {**kept, **raw}
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError, use_processors
 
-from .errors import cursus_error, one_line_errors
+from .errors import CursusError, cursus_error, one_line_errors
 from .options import ReadOptions
 from .planning import LogSlice, segment_of
 from .ranges import Available, TopicPartition, aged_out, lose
@@ -49,26 +49,32 @@ def read_slice(
 def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic: str) -> bool:
     """Whether the topic still is the one that was planned; what that means is the user's choice."""
     try:
-        found = str(store.topic(topic).uuid)
-        # A broker's topic has no uuid but one made of its directory's, which hosts may see apart.
-        if found == task.ids.get(topic) or store.layout != "native":
+        if str(store.topic(topic).uuid) == task.ids.get(topic):
             return True
         event = "deleted and created again"
     except TopicNotFoundError:
         event = "deleted"
-    error = cursus_error(
+    lose(options, _not_the_planned(topic, event))
+    return False
+
+
+def _not_the_planned(topic: str, event: str) -> CursusError:
+    return cursus_error(
         "DATA_LOSS",
         f"Topic '{topic}' was {event} since the query was planned. Load it again, or set "
         "failOnDataLoss to false to go on without it.",
     )
-    lose(options, error)
-    return False
 
 
 def _on_loss(
     store: Store, options: ReadOptions, where: TopicPartition, error: DataLossError
 ) -> None:
-    start, lost = store.start_offset(*where), error.offset or 0
+    lost = error.offset or 0
+    try:
+        start = store.start_offset(*where)
+    except TopicNotFoundError:
+        lose(options, _not_the_planned(where[0], "deleted"))
+        return
     if start > lost:
         lose(options, aged_out(where, lost, Available(start, start)))
     else:

@@ -120,7 +120,8 @@ def plan_tasks(
     kept.sort(key=itemgetter(0, 1, 3))  # topic, partition, start_offset
     if not kept:
         return []
-    line = _lay_out(kept, cuts, min(_OPEN_COST, max_bytes // 1024))
+    # Every piece weighs something, else one at the end could not be told from the one before.
+    line = _lay_out(kept, cuts, max(1, min(_OPEN_COST, max_bytes // 1024)))
     heaviest = max(max_bytes, int(line.weights[-1]) // _MOST_TASKS)
     count = _task_count(line, heaviest, min_partitions, parallelism)
     edges = _cut_by_weight(line, count, heaviest)

@@ -41,7 +41,7 @@ class CommitSteps:
         version: int,
         logs: Logs,
     ) -> Intent:
-        """Fix where every part goes: small ones first, then files that become segments."""
+        """Fix where every part goes: behind the one before it, as the tasks are counted."""
         for topic, uid in topics.items():
             if str(self._host.topic(topic).uuid) != uid:
                 raise TopicNotFoundError(
@@ -61,11 +61,10 @@ class CommitSteps:
                 what = f"{topic}-{partition}: syncing before a commit"
                 raise write_failure(what, error, topic, partition) from error
             before = b"" if self._footing is None else self._footing.before(topic, partition)
-            ordered = tuple(sorted(group, key=lambda part: part.own_file))
             planned.append(
                 PartitionIntent(
                     topic, topics[topic], partition,
-                    log.end_offset, log.active.number, log.active.size, ordered,
+                    log.end_offset, log.active.number, log.active.size, tuple(group),
                     before.hex(),
                 )
             )  # fmt: skip

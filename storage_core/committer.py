@@ -132,11 +132,12 @@ class Committer:
                 for name, topic in topics.items()
                 if not self.ledger.has(name, str(topic.uuid), app, version)
             }
-            if topics and not due:
+            if len(due) < len(topics):
                 _log.warning(
-                    "version %s of %r is committed already to %s: nothing was added",
-                    version, app, ", ".join(sorted(topics)),
+                    "version %s of %r is committed already to %s: nothing was added there",
+                    version, app, ", ".join(sorted(topics.keys() - due.keys())),
                 )  # fmt: skip
+            if topics and not due:
                 self.drop_staging(job)
                 return CommitResult(True, {})
             kept = [part for part in claimed if part.topic in due]

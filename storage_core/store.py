@@ -190,8 +190,8 @@ class Store(LifecycleStore):
 
         Args:
             job: The job's name.
-            parts: What ``Stage.finish`` returned, of every task. The order of a task's records in a
-                partition is kept; small parts of all tasks come before large ones.
+            parts: What ``Stage.finish`` returned, of every task. In each partition the records
+                stand in this order.
             topics: Topics to record the version for beside those of the parts (an empty batch).
             app: Application or query whose versions are counted; the job itself by default.
             version: A version at or below the last committed one of ``app`` adds nothing.

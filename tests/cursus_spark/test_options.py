@@ -267,6 +267,17 @@ def test_a_catalog_table_is_read_with_its_own_options() -> None:
     assert (elsewhere.path, elsewhere.min_partitions) == ("/q", None)
 
 
+def test_a_query_with_bounds_of_its_own_forgets_the_tables() -> None:
+    times = {"startingTimestamp": "5", "endingTimestamp": "9"}
+    origin = {"path": "/p", "topic": "orders", **times}
+    table = o.parse_read_options({}, origin)
+    by_offsets = {"startingOffsets": '{"orders":{"0":5}}', "endingOffsets": '{"orders":{"0":7}}'}
+    query = o.parse_read_options(by_offsets, origin)
+    assert query == o.parse_read_options({"path": "/p", "topic": "orders", **by_offsets})
+    half = o.parse_read_options({"endingOffsets": by_offsets["endingOffsets"]}, origin)
+    assert (half.starting, half.ending) == (table.starting, query.ending)
+
+
 def test_options_of_spark_are_case_insensitive_and_the_result_is_picklable() -> None:
     found = o.parse_stream_read_options(CaseInsensitiveDict({**READ, "consumerGroup": "g"}))
     assert found.consumer_group == "g"

@@ -65,6 +65,13 @@ def test_small_pieces_share_one_task() -> None:
     assert plan_tasks(list(reversed(pieces)), cuts=no_index, parallelism=8) == [pieces]
 
 
+@pytest.mark.parametrize("max_bytes", [1, 128, 1023, 1024])
+def test_pieces_without_a_byte_are_planned_too(max_bytes: int) -> None:
+    pieces = [piece("t", 0, 0, 100), piece("t", 1, 0, 3, size=0), piece("t", 2, 0, 2, size=0)]
+    tasks = plan_tasks(pieces, cuts=index(10), max_bytes=max_bytes)
+    assert covered([p for task in tasks for p in task]) == covered(pieces)
+
+
 def test_order_is_by_topic_partition_and_number() -> None:
     pieces = [piece("b", 0, 0, 5), piece("a", 10, 0, 5), piece("a", 2, 10, 5), piece("a", 2, 0, 5)]
     [task] = plan_tasks(pieces, cuts=no_index)
