@@ -47,7 +47,7 @@ class Columns:
     ``timestamps`` is one number when all records share it. ``bounds`` has a number more than there
     are records: the step from one to the next counts the bytes of a record's key, value and
     headers. ``offsets``, which rise, are given where records must keep those they have elsewhere;
-    else the log numbers them.
+    else the log numbers them. A single one without a record says where an empty log begins.
     """
 
     count: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .columns import Int64s
+from .read_store import ReadStore
 from .records import OffsetRange
 
 Phase = Literal["check", "copy", "verify"]
@@ -42,6 +43,16 @@ class Part(NamedTuple):
 
     def bytes_before(self, offset: int) -> int:
         return int(np.interp(offset, *self.marks))
+
+
+def parts_of(source: ReadStore, topic: str) -> Iterator[Part]:
+    """A topic's partitions as they are now."""
+    for partition, end in enumerate(source.visible_ends(topic)):
+        start = min(source.offsets(topic, partition).start, end)
+        segments = source.segments(topic, partition)
+        offsets = np.array([*(found.base for found in segments), end], dtype=np.int64)
+        sizes = np.cumsum([0, *(found.size for found in segments)])
+        yield Part(topic, partition, OffsetRange(start, end), (offsets, sizes))
 
 
 class Report:

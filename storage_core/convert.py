@@ -25,7 +25,7 @@ from .batches import ALL_FIELDS
 from .columns import Columns, make_columns
 from .comparing import first_difference, without_empties
 from .config import StoreConfig
-from .conversion_progress import Part, Progress, Report
+from .conversion_progress import Part, Progress, Report, parts_of
 from .durable import ensure_lock_file, locked
 from .errors import ConversionError, UnsupportedColumnError
 from .foreign import IsolationLevel
@@ -115,7 +115,7 @@ class _Conversion:
     def run(
         self, topics: Sequence[str], progress: Callable[[Progress], None] | None
     ) -> list[Converted]:
-        parts = [part for topic in topics for part in self._parts(topic)]
+        parts = [part for topic in topics for part in parts_of(self._source, topic)]
         for topic in topics:
             self._make_topic(topic)
         for part in parts if self._native else ():
@@ -135,14 +135,6 @@ class _Conversion:
             Converted(part.topic, part.partition, part.range, count)
             for part, count in zip(parts, copied, strict=True)
         ]
-
-    def _parts(self, topic: str) -> Iterator[Part]:
-        for partition, end in enumerate(self._source.visible_ends(topic)):
-            start = min(self._source.offsets(topic, partition).start, end)
-            segments = self._source.segments(topic, partition)
-            offsets = np.array([*(found.base for found in segments), end], dtype=np.int64)
-            sizes = np.cumsum([0, *(found.size for found in segments)])
-            yield Part(topic, partition, OffsetRange(start, end), (offsets, sizes))
 
     def _make_topic(self, topic: str) -> None:
         found = self._source.topic(topic)
@@ -207,17 +199,22 @@ class _Conversion:
             if not self._renumber:
                 first, last = int(offsets[0]), int(offsets[-1])
                 if first != due or last - first + 1 != len(offsets):
-                    raise UnsupportedColumnError(
-                        f"layout {self._target.layout} cannot store the column 'offset' of "
-                        f"{part.name}: offset {due} is not in the source. Pass renumber=True to "
-                        "count from 0, or convert to a native store.",
-                        topic=part.topic,
-                        partition=part.partition,
-                        offset=due,
-                    )
+                    raise self._not_in_source(part, due)
                 due = last + 1
             self._target.check_columns(part.topic, part.partition, self._columns(part, piece))
             report("check", part, int(offsets[-1]) + 1)
+        if not self._renumber and not len(part.range) and due != part.range.end:
+            raise self._not_in_source(part, due)
+
+    def _not_in_source(self, part: Part, offset: int) -> UnsupportedColumnError:
+        return UnsupportedColumnError(
+            f"layout {self._target.layout} cannot store the column 'offset' of {part.name}: offset "
+            f"{offset} is not in the source. Pass renumber=True to count from 0, or convert to a "
+            "native store.",
+            topic=part.topic,
+            partition=part.partition,
+            offset=offset,
+        )
 
     def _copy(self, part: Part, start: int, report: Report) -> int:
         copied = 0
@@ -229,6 +226,11 @@ class _Conversion:
             self._target.append_columns(part.topic, part.partition, columns)
             copied += columns.count
             report("copy", part, int(offsets[-1]) + 1)
+        if not self._renumber and not len(part.range) and part.range.end:
+            # Else the next record would get an offset that another one had.
+            nothing = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
+            begin = replace(nothing, offsets=np.array([part.range.end]))
+            self._target.append_columns(part.topic, part.partition, begin)
         return copied
 
     def _pieces(self, part: Part, start: int) -> Iterator[pa.Table]:

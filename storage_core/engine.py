@@ -32,9 +32,6 @@ class Log(Protocol):
     def durable_end(self) -> int:
         """Offset up to which all records are durable, as far as this process knows."""
 
-    def check(self, columns: Columns) -> None:
-        """Raise UnsupportedColumnError for what the layout has no place for."""
-
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; durable and visible on return unless the topic's policy says later."""
 

@@ -24,7 +24,7 @@ from .errors import CollectedError, StorageError, StoreClosedError
 from .partition_writer import PartitionWriter
 from .pending import Batch, Row
 from .store import Store
-from .write_queue import Bytes, Headers, WriteQueue
+from .write_queue import PLAIN_BYTES, Bytes, Headers, WriteQueue
 
 HandlerState = Literal["creating", "active", "rotating", "closed"]
 _log = logging.getLogger("storage_core")
@@ -59,6 +59,7 @@ class DiskHandler(WriteQueue):
         self.partition = partition
         self._io = threading.Lock()
         self._storable: set[tuple[bool, ...]] = set()
+        self._is_picky = store.layout != "native"  # which takes every record
         self._closed = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"cursus-flush-{self.name}", daemon=True
@@ -276,8 +277,11 @@ class DiskHandler(WriteQueue):
 
     def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
         checked = super()._checked(row)
+        value, key, headers, _ = checked
         used = tuple(item is not None for item in checked)
-        if used not in self._storable:
+        unlike = headers is not None or len(value or b"") + len(key or b"") > PLAIN_BYTES
+        # Found with its neighbours in the write, it would fail them too.
+        if used not in self._storable or (unlike and self._is_picky):
             self._writer.check(checked)
             self._storable.add(used)
         return checked

@@ -97,9 +97,6 @@ class PartitionLog:
         base, directory = self._state.active_base, self.base_name.rstrip("/")
         return ActiveFile(base, self._state.active_size, log_path(directory, base))
 
-    def check(self, columns: Columns) -> None:
-        """A native log has a place for every column."""
-
     def append(self, columns: Columns) -> OffsetRange:
         """Append records; under ``fsync=batch`` they are durable and visible on return.
 

@@ -58,10 +58,11 @@ class PartitionWriter:
         return self._unsynced[0].due if self._unsynced else None
 
     def check(self, row: Row) -> None:
-        """Raise UnsupportedColumnError if the layout has no place for something in this row."""
+        """Raise if the layout cannot store this row."""
         value, key, headers, timestamp = row
         stamps = None if timestamp is None else [timestamp]
-        self.log.check(self._columns([value], [key], stamps, [headers]))
+        columns = self._columns([value], [key], stamps, [headers])
+        self._store.check_columns(self._topic, self._partition, columns)
 
     def refusal(self) -> StorageError:
         """The error for all who come after a failed write."""

@@ -106,8 +106,10 @@ class Tail:
         config = self._config
         if compression not in (None, config.compression):
             config = config.override({"compression": compression})
-        if columns.offsets is not None and columns.count:
+        if columns.offsets is not None and len(columns.offsets):
             self._begin_at(columns.offsets)
+            if not columns.count:
+                self._writable_segment()  # whose name says where the log begins
         synced = self._config.fsync == "batch"
         most = _SYNCED_WRITE_BYTES if synced else _WRITE_BYTES
         row = 0

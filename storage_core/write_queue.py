@@ -26,6 +26,8 @@ Bytes: TypeAlias = bytes | bytearray | memoryview | str
 Headers: TypeAlias = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
 
 _NEVER = 1 << 62
+PLAIN_BYTES = 32 << 10
+"""Every layout takes a value or a key of so many bytes, if it takes one at all."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.1
 _log = logging.getLogger("storage_core")
 
@@ -37,6 +39,7 @@ class WriteQueue(ABC):
         self.name = name
         self._vfs = vfs
         self._max_record_bytes = config.max_record_bytes
+        self._plain_bytes = min(PLAIN_BYTES, config.max_record_bytes)
         self._capacity = config.channel_buffer_size
         self._trigger = min(config.disk_flush_batch_size, self._capacity)
         self._linger_s = config.linger_ms / 1000
@@ -81,7 +84,7 @@ class WriteQueue(ABC):
             WriteFailedError: an earlier write failed; nothing is accepted any more.
         """
         plain = key is None and headers is None and timestamp is None
-        if not plain or type(value) is not bytes or len(value) > self._max_record_bytes:
+        if not plain or type(value) is not bytes or len(value) > self._plain_bytes:
             return self._append_row(self._checked((value, key, headers, timestamp)))
         with self._meta:
             batch = self._open

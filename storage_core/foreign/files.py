@@ -127,7 +127,7 @@ class RowFiles:
 
         All is encoded before anything is written: a record that cannot be stored leaves nothing.
         """
-        if columns.offsets is not None and columns.count:
+        if columns.offsets is not None and len(columns.offsets):
             target = self._begin_at(target, columns.offsets)
         for piece in self._pieces(columns, target):
             if piece.new_file:

@@ -93,10 +93,6 @@ class RowLog:
         """Bytes of torn records cut so far."""
         return self._files.cut_bytes
 
-    def check(self, columns: Columns) -> None:
-        """Raise UnsupportedColumnError for what the layout has no place for."""
-        self._files.check(columns)
-
     def check_storable(self, columns: Columns) -> None:
         """Raise for records that an append would refuse, whatever the log holds."""
         self._require_codec()
@@ -109,10 +105,10 @@ class RowLog:
             UnsupportedColumnError: a column has values that the layout cannot store.
             WriteFailedError: what is visible of this call, if anything, is whole records.
         """
-        self.check(columns)
+        self._files.check(columns)
         with self.exclusive():
             first = self._target.offset
-            if columns.offsets is not None and columns.count:
+            if columns.offsets is not None and len(columns.offsets):
                 first = int(columns.offsets[0])  # an empty log begins where its records say
             self._target = self._files.append(self._target, columns)
             return OffsetRange(first, first + columns.count)
@@ -134,7 +130,7 @@ class RowLog:
         self._files.rewind(intent.segment, intent.position)
         self._target = self._files.target()
         for columns in self._staged(intent):
-            self.check(columns)
+            self._files.check(columns)
             self._target = self._files.append(self._target, columns)
 
     def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from storage_core import Store
+from storage_core import Store, StoreConfig
 from storage_core.errors import (
     CollectedError,
+    StorageError,
     WriteFailedError,
 )
 from storage_core.handler import DiskHandler
@@ -110,3 +111,29 @@ def test_a_failed_sync_by_interval_fails_the_futures_that_waited_for_it(tmp_path
     with pytest.raises(WriteFailedError):
         handler.append(b"z")
     handler.close()
+
+
+@pytest.mark.parametrize(
+    ("layout", "bad"),
+    [
+        ("rustlog", {"value": None}),
+        ("rustlog", {"value": bytes(11 << 20)}),
+        ("cursus-broker", {"value": b"x", "headers": {"seq": b"abc"}}),
+        ("cursus-broker", {"value": b"x", "key": b"k" * 70_000}),
+    ],
+    ids=["null", "large", "header", "key"],
+)
+def test_a_record_that_a_layout_cannot_store_leaves_its_neighbours_alone(
+    tmp_path: Path, layout: str, bad: dict[str, Any]
+) -> None:
+    with Store.open(tmp_path, layout=layout, create=True) as store:
+        store.create_topic("t")
+        with DiskHandler(store, "t", 0, StoreConfig(linger_ms=NEVER_MS)) as handler:
+            if layout == "cursus-broker":  # records like the bad one, but sound
+                handler.append(b"w", headers={"seq": b"1"}).result()
+                handler.append(b"w", b"k").result()
+            before = handler.append(b"before")
+            with pytest.raises(StorageError):
+                handler.append(**bad)
+            after = handler.append(b"after")
+            assert after.result(30) == before.result(30) + 1
