@@ -143,7 +143,7 @@ OPTIONS: tuple[Option, ...] = (
         _READ,
         parse.choice(*ISOLATION_LEVELS),
         "read_committed",
-        "Whether to read only what is committed and durable.",
+        "In a cursus broker's directory: read_uncommitted also reads open, aborted transactions.",
     ),
     Option(
         "includeHeaders",

@@ -26,7 +26,14 @@ from .read_task import open_store, read_slice
 from .stream_batch import batch_ranges
 from .stream_look import TopicsNow, look, nested
 from .stream_position import Positions, StreamPosition, SymbolicStart, parse_stream_offset
-from .stream_state import Waiting, check_continued, first_position, reconcile, recovery_due
+from .stream_state import (
+    Waiting,
+    check_continued,
+    first_position,
+    reconcile,
+    recovery_due,
+    require_sound_ends,
+)
 from .trigger import is_too_little, limited_ends
 
 _NO_ROW_LIMIT = (1 << 63) - 1
@@ -122,6 +129,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen = seen
             now = self._frozen(seen, position)
             begin = reconcile(store, self._options, position, now, self._waiting)
+            require_sound_ends(store, begin, now)
             ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
             end = StreamPosition(now.ids, nested(ends), nested(begin) if first else None)
             if (position.ids, position.positions) == (end.ids, end.positions) and not first:
@@ -252,6 +260,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in sorted(now.unknown):
             raise recovery_due((topic, 0), None, 0)
         known = StreamPosition() if self._told is None else self._told
+        require_sound_ends(store, {where: known.position(*where) for where in now.ends}, now)
         ends = {
             (topic, number): max(end, known.position(topic, number) or 0)
             if known.ids.get(topic) == now.ids[topic]

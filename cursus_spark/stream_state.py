@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
 from storage_core import Store
 
@@ -43,6 +44,20 @@ class Waiting:
             return
         self._said[where] = now
         _log.warning("%s Waiting until a writer does that.", recovery_due(where, end, position))
+
+
+def require_sound_ends(
+    store: Store, reached: Mapping[TopicPartition, int | None], now: TopicsNow
+) -> None:
+    """Raise if a stream stands at damaged records of a broker's directory.
+
+    Those have no watermark: the log seems to end there, and the stream would wait for ever.
+    """
+    if store.layout == "native":
+        return
+    for where, position in reached.items():
+        if position == now.ends.get(where):
+            store.require_sound_end(*where)
 
 
 def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:

@@ -69,7 +69,7 @@ class Intents:
 
     def __init__(self, vfs: Vfs, directory: str, staging: str) -> None:
         self._vfs = vfs
-        self._directory = directory
+        self.directory = directory
         self._staging = staging
         self._ready = False
         self._known: dict[str, Intent] = {}
@@ -87,7 +87,7 @@ class Intents:
                 f"{len(data)} bytes, the most is {_MAX_BYTES}. Write it in several jobs."
             )
         if not self._ready:
-            sync_directories(self._vfs, self._directory)
+            sync_directories(self._vfs, self.directory)
             self._ready = True
         replace_file(self._vfs, self._path(intent.transaction), data)
 
@@ -102,7 +102,7 @@ class Intents:
         """Forget a commit whose every partition and ledger entry is durable."""
         with suppress(FileNotFoundError):
             self._vfs.unlink(self._path(intent.transaction))
-        self._vfs.fsync_dir(self._directory)
+        self._vfs.fsync_dir(self.directory)
 
     def pending(self) -> list[Intent]:
         """All intents there are. One listing when there are none; each is parsed only once.
@@ -115,7 +115,7 @@ class Intents:
 
     def _pending(self) -> list[Intent]:
         try:
-            names = self._vfs.listdir(self._directory)
+            names = self._vfs.listdir(self.directory)
         except FileNotFoundError:
             return []
         # An intent never changes under its name.
@@ -124,12 +124,20 @@ class Intents:
             if name in known:
                 found[name] = known[name]
             elif name.endswith(".json"):
-                path = f"{self._directory}/{name}"
-                fields = metafile.read(self._vfs, path, _MAX_BYTES)
-                if fields is not None:
-                    found[name] = self._parse(fields, path)
+                intent = self.read(f"{self.directory}/{name}")
+                if intent is not None:
+                    found[name] = intent
         self._known = found
         return list(found.values())
+
+    def read(self, path: str) -> Intent | None:
+        """One intent; None if it is gone.
+
+        Raises:
+            DamagedMetadataError: it cannot be trusted.
+        """
+        fields = metafile.read(self._vfs, path, _MAX_BYTES)
+        return None if fields is None else self._parse(fields, path)
 
     def naming(self, topic: str, partition: int) -> list[Intent]:
         """The intents that a partition has to wait for."""
@@ -137,7 +145,7 @@ class Intents:
 
     def mark(self) -> FileStat | None:
         """What changes whenever an intent comes or goes; None before there was one."""
-        return self._vfs.stat(self._directory)
+        return self._vfs.stat(self.directory)
 
     def untouched_since(self, mark: FileStat | None) -> bool:
         """Whether surely no intent came or went since ``mark`` was taken.
@@ -161,14 +169,14 @@ class Intents:
     def sweep(self, older_than_us: int) -> None:
         """Remove the halves of intents whose writers died long ago."""
         with suppress(FileNotFoundError):
-            for name in self._vfs.listdir(self._directory):
-                path = f"{self._directory}/{name}"
+            for name in self._vfs.listdir(self.directory):
+                path = f"{self.directory}/{name}"
                 stat = self._vfs.stat(path) if name.endswith(".tmp") else None
                 if stat is not None and stat.modified_ns // 1000 < older_than_us:
                     self._vfs.unlink(path)
 
     def _path(self, transaction: str) -> str:
-        return f"{self._directory}/{transaction}.json"
+        return f"{self.directory}/{transaction}.json"
 
     def _parse(self, fields: dict[str, Any], path: str) -> Intent:
         try:

@@ -38,7 +38,7 @@ class Ledger:
 
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
-        self._directory = directory
+        self.directory = directory
         self._ready = False
 
     @contextmanager
@@ -50,14 +50,14 @@ class Ledger:
         stripes = {int(_digest("", name)[:8], 16) % _STRIPES for name in names}
         with ExitStack() as stack:
             for stripe in sorted(stripes):
-                path = f"{self._directory}/locks/{stripe:02d}"
+                path = f"{self.directory}/locks/{stripe:02d}"
                 ensure_lock_file(self._vfs, path)
                 stack.enter_context(locked(self._vfs, path, timeout_ms))
             yield
 
     def find(self, topic: str, topic_uuid: str, app: str) -> LedgerEntry | None:
         """The entry for this very topic; one of a deleted namesake does not count."""
-        entry = self._read(self._path(topic, app))
+        entry = self.read(self._path(topic, app))
         return entry if entry is not None and entry.topic_uuid == topic_uuid else None
 
     def has(self, topic: str, topic_uuid: str, app: str, version: int) -> bool:
@@ -71,7 +71,7 @@ class Ledger:
         Ends of other versions are kept: they too are durable points.
         """
         if not self._ready:
-            sync_directories(self._vfs, self._directory)
+            sync_directories(self._vfs, self.directory)
             self._ready = True
         before = self.find(entry.topic, entry.topic_uuid, entry.app)
         ends = dict(entry.ends)
@@ -98,31 +98,36 @@ class Ledger:
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries."""
         for name in self._names():
-            entry = self._read(f"{self._directory}/{name}")
+            entry = self.read(f"{self.directory}/{name}")
             if entry is not None:
                 yield entry
 
     def prune(self, older_than_us: int) -> None:
         """Forget plain jobs that ended long ago: nobody will repeat them."""
         for name in self._names():
-            path = f"{self._directory}/{name}"
+            path = f"{self.directory}/{name}"
             stat = self._vfs.stat(path)
             if stat is not None and stat.modified_ns // 1000 < older_than_us:
-                entry = self._read(path)
+                entry = self.read(path)
                 if entry is not None and entry.plain:
                     with suppress(FileNotFoundError):
                         self._vfs.unlink(path)
 
     def _names(self) -> list[str]:
         try:
-            return [name for name in self._vfs.listdir(self._directory) if name.endswith(".json")]
+            return [name for name in self._vfs.listdir(self.directory) if name.endswith(".json")]
         except FileNotFoundError:
             return []
 
     def _path(self, topic: str, app: str) -> str:
-        return f"{self._directory}/{_digest(topic, app)}.json"
+        return f"{self.directory}/{_digest(topic, app)}.json"
 
-    def _read(self, path: str) -> LedgerEntry | None:
+    def read(self, path: str) -> LedgerEntry | None:
+        """One entry; None if it is gone.
+
+        Raises:
+            DamagedMetadataError: it cannot be trusted.
+        """
         fields: dict[str, Any] | None = metafile.read(self._vfs, path)
         if fields is None:
             return None

@@ -86,7 +86,7 @@ def _is_text(fields: Mapping[str, Any]) -> bool:
 
 def _damaged(path: str, reason: str) -> DamagedMetadataError:
     return DamagedMetadataError(
-        f"{path} cannot be trusted: {reason}. Restore it from a backup, or run repair.", path=path
+        f"{path} cannot be trusted: {reason}. Restore it from a backup.", path=path
     )
 
 

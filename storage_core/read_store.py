@@ -21,6 +21,7 @@ from .errors import (
 from .faults import typed_metadata_errors
 from .reader import Int64s, PartitionReader
 from .records import OffsetRange, Problem, SegmentInfo
+from .state_check import state_problems
 from .topicfile import TopicFile
 from .vfs import Vfs
 
@@ -223,7 +224,11 @@ class ReadStore:
 
     def check(self) -> list[Problem]:
         """Read the whole store and report what is wrong with it. Changes nothing."""
-        return list(self._engine.check())
+        vfs, committer = self._vfs, self._engine.committer
+        state = state_problems(
+            vfs, committer.intents, committer.ledger, self._engine.groups_directory
+        )
+        return [*self._engine.check(), *state]
 
     def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:
         end = self._visible_end(topic, partition)

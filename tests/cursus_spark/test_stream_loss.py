@@ -197,3 +197,27 @@ def test_losses_are_the_same_where_spark_does_not_say_where_the_stream_stands(
     store.delete_topic(TOPIC)
     with pytest.raises(CursusError, match=DELETED):
         stream.reader.partitions(anew, json.loads(json.dumps(stream.reader.latestOffset())))
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+@pytest.mark.parametrize("old", [False, True], ids=["Spark", "Spark 4.1"])
+def test_damage_in_a_brokers_directory_is_an_error_and_no_end(
+    tmp_path: Path, layout: str, old: bool
+) -> None:
+    with Store.open(tmp_path, layout=layout, create=True) as made:
+        made.create_topic(TOPIC)
+        made.append(TOPIC, 0, payloads(0, 10, "record "))
+    (file,) = tmp_path.rglob("*.log")
+    data = bytearray(file.read_bytes())
+    at = data.index(b"record 5")
+    data[at - 4 : at] = b"\xff" * 4
+    file.write_bytes(data)
+    running = query(Store.open(tmp_path, layout=layout), layout=layout)
+    if old:
+        running.reader.latestOffset()
+        with pytest.raises(CursusError, match="CURSUS_LOG_DAMAGED"):
+            running.reader.latestOffset()
+        return
+    assert running.trigger() == texts(0, 5, "record ")
+    with pytest.raises(CursusError, match="CURSUS_LOG_DAMAGED"):
+        running.trigger()
