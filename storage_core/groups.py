@@ -11,19 +11,25 @@ from typing import Any
 
 from . import metafile
 from .durable import ensure_lock_file, locked, sync_directories
-from .errors import DamagedMetadataError, InvalidRecordError
+from .errors import DamagedMetadataError, InvalidNameError, InvalidRecordError
 from .identity import timestamp
 from .naming import MAX_OFFSET, check_name
 from .vfs import Vfs
 
 NATIVE_DIRECTORY = "meta/consumer-offsets"
 _FORMAT = 1
+# With the suffix of the file that takes its place, no file system takes longer ones.
+_MOST_CHARACTERS = 240
 Offsets = Mapping[str, Mapping[int, int]]
 
 
 def path_of(directory: str, group: str) -> str:
     """Where a group's file stands."""
-    return f"{directory}/{check_name('group', group)}.json"
+    if len(check_name("group", group)) > _MOST_CHARACTERS:
+        raise InvalidNameError(
+            f"group name {group!r} has {len(group)} characters, the most are {_MOST_CHARACTERS}."
+        )
+    return f"{directory}/{group}.json"
 
 
 def names(vfs: Vfs, directory: str) -> list[str]:

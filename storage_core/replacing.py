@@ -59,7 +59,7 @@ class Replacer:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other operations of this kind out of the partition; writers and readers go on."""
-        lock = f"meta/upkeep/{self.topic}-{self.partition}.lock"
+        lock = f"meta/upkeep/{self.topic}/{self.partition}.lock"
         what = f"{self.topic}-{self.partition}: looking after its segments"
         with typed_write_errors(what, self.topic):
             ensure_lock_file(self._vfs, lock)

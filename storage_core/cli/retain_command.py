@@ -105,6 +105,12 @@ def _delete(
     if as_json:
         show(reports, as_json)
     screen.note(f"the log starts at {', '.join(number(report.start_offset) for report in reports)}")
+    held_back = [report for report in reports if report.note or not report.done]
+    for report in held_back:
+        why = report.note or "segments changed meanwhile; try again"
+        screen.complain(f"{topic}-{report.partition}: not all below {before} is deleted: {why}")
+    if held_back:
+        ctx.exit(screen.PROBLEMS)
 
 
 def _expired(store: Store, planned: dict[tuple[str, int], list[int]]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from ..durable import (
 from ..errors import (
     ConfigError,
     DamagedMetadataError,
+    InvalidNameError,
     TopicExistsError,
     TopicNotFoundError,
 )
@@ -36,6 +37,8 @@ from .names import STATE_DIRECTORY
 _METADATA = "__topic_metadata.json"
 _DEFAULT_SEGMENT_BYTES = StoreConfig().segment_bytes
 _LOCK = f"{STATE_DIRECTORY}/locks/topics"
+# The names of our own files beside the broker's are longer than the topic's.
+_MOST_CHARACTERS = 200
 _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
 
@@ -99,7 +102,11 @@ class ForeignCatalog:
 
     def create(self, topic: str, partitions: int) -> TopicFile:
         """Create a topic with an empty log for every partition."""
-        check_name("topic", topic)
+        if len(check_name("topic", topic)) > _MOST_CHARACTERS:
+            raise InvalidNameError(
+                f"topic name {topic!r} has {len(topic)} characters; the most are "
+                f"{_MOST_CHARACTERS} in a broker's directory."
+            )
         check_partitions(partitions)
         with self._exclusive():
             existing = self._layout.names.topics(self._vfs)

@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import re
 import socket
 import sys
 import uuid
@@ -145,10 +146,15 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
+def mount_point(field: str) -> str:
+    """A path as the mount table spells it: blanks and backslashes by their octal codes."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), field)
+
+
 def filesystem(path: str) -> str:
     """Type of the file system that holds ``path``, from the kernel's mount table."""
     try:
-        with open("/proc/self/mountinfo") as file:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
     except OSError:
         return ""
@@ -156,7 +162,7 @@ def filesystem(path: str) -> str:
     best, found = "", ""
     for line in lines:
         left, _, right = line.partition(" - ")
-        mount = left.split(" ")[4].encode().decode("unicode_escape")
+        mount = mount_point(left.split(" ")[4])
         inside = path == mount or path.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, found = mount, right.split(" ")[0]

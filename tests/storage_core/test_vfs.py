@@ -10,7 +10,7 @@ import pytest
 
 from storage_core.errors import UnsafeFileError
 from storage_core.vfs import PosixVfs
-from storage_core.vfs.linux import filesystem
+from storage_core.vfs.linux import filesystem, mount_point
 
 
 @pytest.fixture
@@ -188,6 +188,19 @@ def test_boot_id_is_sixteen_steady_bytes(vfs: PosixVfs) -> None:
 def test_filesystem_of_a_known_mount_is_named() -> None:
     assert filesystem("/proc") == "proc"
     assert filesystem("/proc/self") == "proc"
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [
+        ("/", "/"),
+        ("/mnt/my\\040disk", "/mnt/my disk"),
+        ("/mnt/back\\134slash", "/mnt/back\\slash"),
+        ("/mnt/dätä", "/mnt/dätä"),
+    ],
+)
+def test_mount_points_are_read_as_the_kernel_spells_them(field: str, path: str) -> None:
+    assert mount_point(field) == path
 
 
 def test_make_root_makes_the_whole_way(tmp_path: Path) -> None:

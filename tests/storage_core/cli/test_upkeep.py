@@ -94,3 +94,12 @@ def test_segments_without_a_record_are_shown_like_others(tmp_path: Path) -> None
     assert done("dump", tmp_path, TOPIC).out
     assert done("describe", tmp_path, TOPIC).out
     done("report", tmp_path, "--output", tmp_path / "page.html")
+
+
+def test_a_deletion_that_a_group_holds_back_says_so_and_fails(tmp_path: Path) -> None:
+    with in_segments(tmp_path, numbered(4), retention_hold_groups="audit") as store:
+        store.commit_offsets("audit", {TOPIC: {0: 3}})
+    found = run("retain", tmp_path, TOPIC, "--before", "9", "--yes")
+    assert found.code == 1
+    assert "a group that holds retention has read up to 3" in found.out
+    assert offsets(Store.open(tmp_path))[0] == 3
