@@ -185,7 +185,7 @@ ARGUED_HARMLESS = {
     **dict.fromkeys(
         (
             f"{_CATALOG}._exclusive > {_LOCKS_FOLDER}",
-            f"foreign.log.RowLog.exclusive > {_LOCKS_FOLDER}",
+            f"foreign.log.RowLog._locked > {_LOCKS_FOLDER}",
             f"foreign.upkeep.ForeignUpkeep.compact > {_LOCKS_FOLDER}",
         ),
         "the folder holds nothing but locks, and who writes into the one above it syncs that",
