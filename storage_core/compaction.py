@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from . import clean_marks
 from .config import StoreConfig
-from .dirt import Dirt, dirt_of, not_due
+from .dirt import MORE_PASSES, Dirt, dirt_of, not_due
 from .errors import BrokenFrameError, StoppedError
 from .faults import typed_read_errors
 from .frame import KEY, decode_body
@@ -186,8 +186,8 @@ def planned_compaction(
             after = segment.size * (records - gone) // records
             report = report.counted(segment.size, after, gone)
     more = bool(dirt.segments) and upto < dirt.segments[-1].end
-    note = "the keys need more than one pass; this is the first" if more else ""
-    return replace(report, done=not report.segments_before, note=note)
+    note = MORE_PASSES if more else ""
+    return replace(report, done=not report.segments_before and not more, note=note)
 
 
 def compact_partition(
@@ -204,6 +204,8 @@ def compact_partition(
         dirt = dirt_of(segments, marks, config, files.vfs.now_us())
         if not dirt.is_due(min_ratio):
             return replace(report, note=not_due(dirt, min_ratio))
+        # What is removed is gone for good, so what it goes for must not be lost in a power cut.
+        replacer.settle()
         compactor = Compactor(files, config, pace)
         try:
             pace.begin("compact", *where, dirt.total_bytes(marks.upto))
@@ -216,7 +218,7 @@ def compact_partition(
                 now = files.vfs.now_us()
                 marks = marks.after(upto, now, compactor.tombstones, dirt.horizon)
                 clean_marks.write(files.vfs, path, topic_uuid, marks)
-                if upto >= end:
+                if upto >= end or upto == start:  # retention may have taken the rest
                     return compactor.report
                 start = upto
         except StoppedError:

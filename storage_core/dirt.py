@@ -9,6 +9,8 @@ from .clean_marks import CleanMarks
 from .config import StoreConfig
 from .sealed_log import Sealed
 
+MORE_PASSES = "the keys need more than one pass; this is the first"
+
 
 @dataclass(frozen=True, slots=True)
 class Dirt:

@@ -59,6 +59,15 @@ def create_file(vfs: Vfs, path: str, data: bytes) -> None:
         vfs.close(fd)
 
 
+def sync_file(vfs: Vfs, path: str) -> None:
+    """Make durable what others may have written to a file."""
+    fd = vfs.open(path, "read")
+    try:
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+
+
 def ensure_lock_file(vfs: Vfs, path: str) -> None:
     """Create an empty lock file, with its directory, unless it is there."""
     if vfs.stat(path) is not None:

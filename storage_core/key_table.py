@@ -30,10 +30,6 @@ class KeyTable:
         self.capacity = int(slots * _FULLEST)
         self.count = 0
 
-    def has_room(self, keys: int) -> bool:
-        """Whether so many keys fit, even if all of them are new."""
-        return self.count + keys <= self.capacity
-
     def put(self, keys: Digests, offsets: Int64s) -> None:
         """Note records; offsets rise, within a call and from call to call. There must be room."""
         slots = (keys.first & self._mask).astype(np.int64)

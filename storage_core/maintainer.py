@@ -116,6 +116,9 @@ class Maintainer:
             work()
         except StorageError as error:
             _log.warning("%s failed: %s", what, error)
+        except Exception:
+            # A mistake in this package must not end the care of all other topics.
+            _log.exception("%s failed", what)
 
 
 def _tell(reports: list[UpkeepReport]) -> None:

@@ -113,6 +113,16 @@ class Replacer:
 
         return self._guard(drop)
 
+    def settle(self) -> None:
+        """Make every record durable, whatever the topic asked for."""
+
+        def sync() -> bool:
+            with self._log.exclusive():
+                self._log.settle()
+                return True
+
+        self._guard(sync)
+
     def close_active(self) -> None:
         """Close the active segment and begin an empty one behind it."""
 

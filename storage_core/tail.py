@@ -9,7 +9,7 @@ import numpy as np
 
 from .columns import Columns, Int64s
 from .config import MIB, StoreConfig
-from .durable import link_over_empty
+from .durable import link_over_empty, sync_file
 from .errors import InvalidRecordError
 from .frame import MAX_SPAN
 from .frame_encode import EncodedFrame
@@ -219,11 +219,7 @@ class Tail:
         bases = list_segments(self._vfs, self._directory).bases
         for base, following in zip(bases, (*bases[1:], before), strict=False):
             if base < before and following > self.durable_end:
-                fd = self._vfs.open(log_path(self._directory, base), "read")
-                try:
-                    self._vfs.fsync(fd)
-                finally:
-                    self._vfs.close(fd)
+                sync_file(self._vfs, log_path(self._directory, base))
 
     def roll(self, *, begin: bool = False) -> bool:
         """Seal the active segment; False if it is empty or there is none.

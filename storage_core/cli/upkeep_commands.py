@@ -179,7 +179,7 @@ def _operate(
             show(planned, as_json)
         if dry_run:
             return
-        if not any(report.segments_before for report in planned):
+        if not any(report.segments_before or not report.done for report in planned):
             if as_json:
                 show([], as_json)
             screen.note(f"Nothing to do in {store.path}.")

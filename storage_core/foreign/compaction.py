@@ -58,12 +58,15 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(vfs: Vfs, segment: Sealed) -> Iterator[_Chunk]:
-    """All records of a closed file.
+    """All records of a closed file; none if retention was faster.
 
     Raises:
         BrokenFrameError: where one is not sound.
     """
-    fd = vfs.open(segment.path, "read")
+    try:
+        fd = vfs.open(segment.path, "read")
+    except FileNotFoundError:
+        return
     source = WindowSource(vfs, fd, vfs.fstat(fd).size, _WINDOW_BYTES)
     try:
         position, wanted = 0, _WINDOW_BYTES
@@ -97,37 +100,45 @@ class BrokerCompactor:
         self._keys = self._producers = KeyTable(0)
         self.removed = 0
 
-    def fill(self, segments: Sequence[Sealed], start: int) -> int:
-        """Note the keys and producers from offset ``start`` on; return how far it got."""
-        self._keys = KeyTable(self._memory * 3 // 4)
+    def note_producers(self, segments: Sequence[Sealed]) -> None:
+        """Note the last record of each producer in all closed files, before the first ``fill``.
+
+        Where there is no room for more, later ones are not known: then earlier ones stay.
+        """
         self._producers = KeyTable(self._memory // 4)
+        for segment in segments:
+            for chunk in _chunks(self._vfs, segment):
+                self._pace.advance(chunk.rows.end)
+                named = np.flatnonzero(_lengths(chunk, "producer") > 0)
+                if self._put(self._producers, chunk, "producer", named) is not None:
+                    return
+
+    def fill(self, segments: Sequence[Sealed], start: int) -> int:
+        """Note the keys from offset ``start`` on; return how far it got."""
+        self._keys = KeyTable(self._memory * 3 // 4)
         upto = start
         for segment in segments:
             if segment.end <= start:
                 continue
             for chunk in _chunks(self._vfs, segment):
                 self._pace.advance(chunk.rows.end)
-                full_at = self._put(chunk, start)
+                keyed = np.flatnonzero(_plain_keyed(chunk) & (chunk.bodies.offsets >= start))
+                full_at = self._put(self._keys, chunk, "key", keyed)
                 if full_at is not None:
                     return full_at
             upto = segment.end
         return upto
 
-    def _put(self, chunk: _Chunk, start: int) -> int | None:
-        """Note a chunk's records; the offset of the first that found no room, or None."""
-        offsets = chunk.bodies.offsets
-        keyed, named = _plain_keyed(chunk), _lengths(chunk, "producer") > 0
-        step = min(self._keys.capacity, self._producers.capacity)
-        for low in range(int(np.searchsorted(offsets, start)), len(offsets), step):
-            part = slice(low, low + step)
-            places = (
-                (self._keys, low + np.flatnonzero(keyed[part]), "key"),
-                (self._producers, low + np.flatnonzero(named[part]), "producer"),
-            )
-            if not all(table.has_room(len(rows)) for table, rows, _ in places):
-                return int(offsets[low])
-            for table, rows, name in places:
-                table.put(self._digests(chunk, name, rows), offsets[rows])
+    def _put(self, table: KeyTable, chunk: _Chunk, name: str, rows: Int64s) -> int | None:
+        """Note some of a chunk's records; the offset of the first that found no room, or None."""
+        offsets, at = chunk.bodies.offsets, 0
+        while at < len(rows):
+            room = table.capacity - table.count
+            if room <= 0:
+                return int(offsets[rows[at]])
+            part = rows[at : at + room]
+            table.put(self._digests(chunk, name, part), offsets[part])
+            at += room
         return None
 
     def survivors(self, chunk: _Chunk) -> Int64s:

@@ -17,6 +17,7 @@ from ..durable import (
     parent,
     replace_file,
     sync_directories,
+    sync_file,
     write_all,
 )
 from ..errors import DamagedLogError, UnsupportedColumnError
@@ -190,11 +191,7 @@ class RowFiles:
 
     def sync(self, target: Target) -> None:
         """Make a file durable that somebody may have left unsynced, with the folders above it."""
-        fd = self._vfs.open(target.path, "read")
-        try:
-            self._vfs.fsync(fd)
-        finally:
-            self._vfs.close(fd)
+        sync_file(self._vfs, target.path)
         directory = parent(target.path)
         self._vfs.fsync_dir(directory)
         sync_directories(self._vfs, directory)

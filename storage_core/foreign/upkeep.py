@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from .. import clean_marks
 from ..check import problem_of
 from ..config import StoreConfig
-from ..dirt import dirt_of, not_due
-from ..durable import ensure_lock_file, locked, make_directories
+from ..dirt import MORE_PASSES, dirt_of, not_due
+from ..durable import ensure_lock_file, locked, make_directories, sync_file
 from ..errors import ConfigError, StoppedError, StorageError
 from ..faults import typed_read_errors, typed_write_errors
 from ..listing import Listing
@@ -140,23 +141,36 @@ class ForeignUpkeep:
         compactor = BrokerCompactor(self._vfs, self.config.compaction_memory_bytes, pace)
         start, end = min(marks.upto, segments[-1].end), segments[-1].end
         try:
-            pace.begin("compact", self._topic, self._partition, dirt.total_bytes(start))
-            while True:
+            producers = sum(segment.size for segment in segments)
+            total = producers + dirt.total_bytes(start)
+            pace.begin("compact", self._topic, self._partition, total)
+            if log is not None:
+                self._sync(segments)
+            with typed_read_errors(self._topic, self._partition, segments[0].path):
+                compactor.note_producers(segments)
+            while segments:  # retention may take them meanwhile
                 with typed_read_errors(self._topic, self._partition, segments[0].path):
                     upto = compactor.fill(segments, start)
                 for segment in segments if log is None else self._sealed():
                     if segment.base < upto:
                         report = self._one(compactor, segment, log, report)
                 if log is None:
-                    return replace(report, done=not report.segments_before)
+                    return _planned(report, more=upto < end)
                 marks = marks.after(upto, self._vfs.now_us(), tombstones=0, horizon=0)
                 make_directories(self._vfs, path.rpartition("/")[0])
                 clean_marks.write(self._vfs, path, self._uuid, marks)
-                if upto >= end:
-                    return report
+                if upto >= end or upto == start:
+                    break
                 start, segments = upto, self._sealed()
+            return report
         except StoppedError:
             return replace(report, done=False, note="stopped")
+
+    def _sync(self, segments: Sequence[Sealed]) -> None:
+        """What is removed is gone for good, so what it goes for must outlive a power cut too."""
+        for segment in segments:
+            with suppress(FileNotFoundError):  # retention was faster
+                sync_file(self._vfs, segment.path)
 
     def _one(
         self, compactor: BrokerCompactor, segment: Sealed, log: RowLog | None, report: UpkeepReport
@@ -232,6 +246,11 @@ class ForeignUpkeep:
             f"layout {self._layout.name} is what its broker reads: {what} only in native stores. "
             "Convert the directory to one."
         )
+
+
+def _planned(report: UpkeepReport, *, more: bool) -> UpkeepReport:
+    note = MORE_PASSES if more else ""
+    return replace(report, done=not report.segments_before and not more, note=note)
 
 
 def _below(listing: Listing, offset: int) -> Sequence[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from storage_core import Store, StoreConfig
+from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError, DamagedLogError
 from tests.brokers import BROKER, RUSTLOG, TOPIC, details, message
+from tests.faults import faulty
 
 COMPACT = StoreConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 MARK = b"cursus-compaction-v1\n"
@@ -27,9 +29,9 @@ class Given(NamedTuple):
     value: bytes = b"v"
 
 
-def write(root: Path, segments: list[list[Given]]) -> list[Path]:
+def write(root: Path, segments: list[list[Given]], first: int = 0) -> list[Path]:
     """Files of the broker, one per list, and an active one behind them."""
-    files, offset = [], 0
+    files, offset = [], first
     for group in [*segments, [Given(value=b"active")]]:
         file = BROKER.file(root, offset)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -142,3 +144,52 @@ def test_layouts_without_keys_are_refused(tmp_path: Path) -> None:
     RUSTLOG.write(tmp_path, [[b"a"], [b"b"]])
     with pytest.raises(ConfigError, match="has no keys"):
         Store.open(tmp_path, config=COMPACT).compact(TOPIC)
+
+
+RECORDS = st.builds(
+    Given,
+    st.sampled_from([b"", b"a", b"b", b"c"]),
+    st.sampled_from([b"", b"p", b"q", b"r"]),
+    st.just(b""),
+    st.just(b"v"),
+)
+
+
+@given(st.lists(st.lists(st.lists(RECORDS, min_size=1, max_size=5), max_size=3), max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_compacting_again_and_again_is_compacting_once(rounds: list[list[list[Given]]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        root, all_of_them = Path(directory), list[list[Given]]()
+        for added in rounds:
+            write(root, added, sum(map(len, all_of_them)))
+            all_of_them += added
+            store = Store.open(root, layout="cursus-broker", config=COMPACT)
+            store.compact(TOPIC, min_dirty_ratio=0)
+            assert offsets(store)[:-1] == model(all_of_them)
+
+
+def test_what_others_go_for_is_durable_before_they_go(tmp_path: Path) -> None:
+    write(tmp_path, [[Given(b"k")], [Given(b"k")], [Given(b"k")]])
+    vfs = faulty(tmp_path)
+    assert Store(vfs, COMPACT, "cursus-broker").compact(TOPIC)[0].records_removed == 2
+    first = next(at for at, call in enumerate(vfs.calls) if call.path.endswith(".compacting"))
+    synced = {call.path for call in vfs.calls[:first] if call.kind == "fsync"}
+    assert {str(BROKER.file(Path(), base)) for base in range(3)} <= synced
+
+
+def test_files_that_retention_takes_meanwhile_end_it(tmp_path: Path) -> None:
+    config = replace(COMPACT, compaction_memory_bytes=1 << 16)
+    write(
+        tmp_path,
+        [[Given(b"%d" % (base + row)) for row in range(900)] for base in range(0, 5400, 900)],
+    )
+    store, other = Store.open(tmp_path, config=config), Store.open(tmp_path)
+    dropped = []
+
+    def drop(progress: UpkeepProgress) -> None:
+        if not dropped and progress.done_bytes > progress.total_bytes // 2:
+            dropped.append(other.delete_records(TOPIC, {0: 5400}))
+
+    store.compact(TOPIC, progress=drop)
+    assert dropped
+    assert offsets(store) == [5400]

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from storage_core import Store, StoreConfig
+from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.clean_marks import CleanMark, CleanMarks
 from storage_core.errors import ConfigError
 from tests.faults import FaultyVfs, faulty
@@ -210,3 +210,59 @@ def test_marks_are_few_and_never_too_early() -> None:
     two = CleanMarks((CleanMark(5, 0), CleanMark(9, 2_000_000)), tombstones=1)
     assert two.horizon(1_000_000, delete_retention_ms=1000) == 5
     assert two.after(9, 2_500_000, 1, horizon=5).marks == two.marks
+
+
+def many_keys(path: Path, **settings: Any) -> Store:
+    """Closed segments with 8,000 keys, each twice: more than fit into the smallest table."""
+    config = StoreConfig(compaction_memory_bytes=1 << 16, segment_bytes=1 << 16)
+    store = Store.open(path, create=True, config=config)
+    store.create_topic(TOPIC, 1, **{**COMPACT, **settings})
+    for _ in range(2):
+        for first in range(0, 8000, 1000):
+            keys = [b"%d" % number for number in range(first, first + 1000)]
+            store.append(TOPIC, 0, [b"v" * 40] * 1000, keys)
+    store.roll(TOPIC, 0)
+    store.append(TOPIC, 0, [b"active"])
+    return store
+
+
+def test_records_that_others_go_for_are_durable_before_they_go(tmp_path: Path) -> None:
+    vfs = faulty(tmp_path)
+    with Store.open(tmp_path, create=True) as made:
+        made.create_topic(TOPIC, 1, **COMPACT)
+        made.append(TOPIC, 0, [b"old"] * 3, [b"a", b"b", b"c"])
+        made.roll(TOPIC, 0)
+        made.alter_topic(TOPIC, fsync="none")
+    store = Store(vfs, StoreConfig())
+    store.append(TOPIC, 0, [b"new"] * 3, [b"a", b"b", b"c"])
+    store.roll(TOPIC, 0)
+    store.append(TOPIC, 0, [b"active"])
+    begin = len(vfs.calls)
+    assert store.compact(TOPIC)[0].records_removed == 3
+    calls = vfs.calls[begin:]
+    swap = next(at for at, call in enumerate(calls) if call.path.endswith(".rewrite"))
+    synced = [call.path for call in calls[:swap] if call.kind == "fsync"]
+    assert any(path.endswith(f"{3:020}.log") for path in synced)
+
+
+def test_a_plan_of_several_passes_says_that_there_is_more_to_do(tmp_path: Path) -> None:
+    store = many_keys(tmp_path)
+    (planned,) = store.compact(TOPIC, dry_run=True)
+    assert not planned.done
+    assert "more than one pass" in planned.note
+    (report,) = store.compact(TOPIC)
+    assert (report.records_removed, report.done) == (8000, True)
+
+
+def test_segments_that_retention_takes_meanwhile_end_it(tmp_path: Path) -> None:
+    store = many_keys(tmp_path, cleanup_policy="delete,compact", retention_bytes=0)
+    other = Store.open(tmp_path)
+    dropped = []
+
+    def drop(progress: UpkeepProgress) -> None:
+        if not dropped and progress.done_bytes > 100_000:
+            dropped.append(other.retain(TOPIC))
+
+    store.compact(TOPIC, progress=drop)
+    assert dropped
+    assert store.check() == []
