@@ -19,9 +19,9 @@ from .sealed_log import Sealed, SealedLog
 from .upkeep import Pace, UpkeepReport
 
 
-def planned_deletion(files: SealedLog, offset: int) -> UpkeepReport:
-    """What deleting would do; the last segment counts only once it is closed."""
-    whole, cut = _reached(files.segments(), offset)
+def planned_deletion(files: SealedLog, offset: int, end: int) -> UpkeepReport:
+    """What deleting would do to a log that ends at ``end``: also the last segment is closed."""
+    whole, cut = _reached([*files.segments(), *files.active(end)], offset)
     return _report(files, whole, cut, cut.size if cut else 0, offset, done=not whole and not cut)
 
 

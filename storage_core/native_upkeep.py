@@ -79,7 +79,7 @@ class NativeUpkeep:
         require_offset(self._topic, self._partition, before, bounds)
         offset = before if hold is None else min(before, hold)
         if dry_run:
-            report = planned_deletion(self._files, offset)
+            report = planned_deletion(self._files, offset, bounds.end)
         else:
             report = delete_before(self._replacer(), offset, pace)
         if offset < before:

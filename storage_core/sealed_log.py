@@ -58,6 +58,13 @@ class SealedLog:
                 found.append(Sealed(base, end, path, stat))
         return found
 
+    def active(self, end: int) -> list[Sealed]:
+        """The segment that is not closed, as it would be if it ended at ``end``; none if empty."""
+        base = self.last_base()
+        path = log_path(self.directory, base)
+        stat = self.vfs.stat(path)
+        return [] if stat is None or end <= base else [Sealed(base, end, path, stat)]
+
     def frames(self, segment: Sealed, *, bodies: bool = True) -> Iterator[StoredFrame]:
         """Its frames, every byte checked; without ``bodies`` only the headers.
 

@@ -10,7 +10,13 @@ from typing import Any, BinaryIO
 import click
 import pyarrow as pa
 
-from ..errors import InvalidRecordError
+from ..columns import make_columns
+from ..errors import (
+    InvalidRecordError,
+    RecordTooLargeError,
+    StorageError,
+    UnsupportedColumnError,
+)
 from ..partitioner import partition_for_keys
 from ..records import OffsetRange
 from ..store import Store
@@ -18,6 +24,7 @@ from . import arguments, screen
 from .record_text import Incoming, parse_record
 from .wording import number
 
+_REFUSALS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
 _GATHERED = 4 << 20
 _CHUNK = 1 << 20
 
@@ -50,22 +57,27 @@ def append(
     where Kafka's producers and Spark's sink would put them.
     """
     arguments.chosen_partitions(store, topic, partition)
+    if key_separator == "":
+        raise click.UsageError("--key-separator needs a text of at least one character.")
     appender = _Appender(store, topic, partition)
-    line = 0
+    before = 0
     for gathered in _gather(lines):
-        records: list[Incoming] = []
-        problem: InvalidRecordError | None = None
-        for text in gathered:
-            line += 1
+        records: dict[int, Incoming] = {}
+        problem: tuple[int, StorageError] | None = None
+        for line, text in enumerate(gathered, before + 1):
             try:
                 if not as_json or text.strip():
-                    records.append(appender.checked(_record(text, as_json, key_separator)))
+                    records[line] = appender.checked(_record(text, as_json, key_separator))
             except InvalidRecordError as error:
-                problem = error
+                problem = line, error
                 break
-        appender.append(records)
+        problem = appender.first_refused(records) or problem
+        sound = [record for line, record in records.items() if not problem or line < problem[0]]
+        appender.append(sound)
         if problem is not None:
-            raise InvalidRecordError(f"line {line}: {problem} Lines before it were appended.")
+            line, refusal = problem
+            raise type(refusal)(f"line {line}: {refusal} Lines before it were appended.")
+        before += len(gathered)
     if print_offsets:
         for each, written in sorted(appender.written.items()):
             screen.show_json(
@@ -82,6 +94,7 @@ class _Appender:
         self._topic = topic
         self._fixed = partition
         self._count = store.topic(topic).partitions
+        self._largest = store.partition_log(topic, partition or 0).config.max_record_bytes
         self._turn = 0
         self.count = 0
         self.written: dict[int, OffsetRange] = {}
@@ -100,20 +113,34 @@ class _Appender:
             )
         return record
 
+    def first_refused(self, records: dict[int, Incoming]) -> tuple[int, StorageError] | None:
+        """The first line that the store would refuse, and why. One by one only if there is any.
+
+        Found while they are appended, it would take its neighbours in the partition with it.
+        """
+        try:
+            self._check(list(records.values()))
+        except _REFUSALS:
+            for line, record in records.items():
+                try:
+                    self._check([record])
+                except _REFUSALS as error:
+                    return line, error
+        return None
+
+    def _check(self, records: list[Incoming]) -> None:
+        columns = make_columns(
+            *_columns(records), now_us=self._store.vfs.now_us(), max_record_bytes=self._largest
+        )
+        self._store.check_columns(self._topic, self._fixed or 0, columns)
+
     def append(self, records: list[Incoming]) -> None:
         """Append some records; those without key and partition go where the turn is."""
         by_partition: dict[int, list[Incoming]] = {}
         for record, partition in zip(records, self._places(records), strict=True):
             by_partition.setdefault(partition, []).append(record)
         for partition, chosen in by_partition.items():
-            written = self._store.append(
-                self._topic,
-                partition,
-                pa.array([record.value for record in chosen], pa.binary()),
-                _or_none([record.key for record in chosen]),
-                _or_none([record.timestamp for record in chosen]),
-                _or_none([record.headers for record in chosen]),
-            )
+            written = self._store.append(self._topic, partition, *_columns(chosen))
             known = self.written.get(partition, written)
             self.written[partition] = OffsetRange(known.start, written.end)
             self.count += len(chosen)
@@ -130,6 +157,16 @@ class _Appender:
                 wanted = self._turn if record.key is None else by_key
             places.append(wanted)
         return places
+
+
+def _columns(records: list[Incoming]) -> tuple[Any, Any, Any, Any]:
+    """Values, keys, timestamps and headers."""
+    return (
+        pa.array([record.value for record in records], pa.binary()),
+        _or_none([record.key for record in records]),
+        _or_none([record.timestamp for record in records]),
+        _or_none([record.headers for record in records]),
+    )
 
 
 def _or_none(values: list[Any]) -> list[Any] | None:

@@ -14,7 +14,7 @@ from .printing import Form, Printer, form_options
 @arguments.topic
 @arguments.partition
 @click.option(
-    "--from", "start", type=int, metavar="OFFSET", help="First offset; -10: the last ten."
+    "--from", "start", type=int, metavar="OFFSET", help="First offset; -10: the last ten offsets."
 )
 @click.option("--to", "end", type=click.IntRange(min=0), metavar="OFFSET", help="Stop before it.")
 @click.option("--at", type=when.when_option, metavar="TIME", help=f"Begin at a time: {when.HELP}.")

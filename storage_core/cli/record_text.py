@@ -68,7 +68,7 @@ def parse_record(line: bytes) -> Incoming:
     """
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRecordError(f"this is not JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise InvalidRecordError("expected a JSON object with key, value, headers, timestamp.")

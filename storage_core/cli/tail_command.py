@@ -18,7 +18,7 @@ from .printing import Form, Printer, form_options
 @arguments.topic
 @arguments.partition
 @click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
-              metavar="N", help="Begin with the last N of each partition.")  # fmt: skip
+              metavar="N", help="Begin with the last N offsets of each partition.")  # fmt: skip
 @click.option("--follow", "-f", is_flag=True, help="Go on with records that come, until Ctrl-C.")
 @click.option("--max", "most", type=click.IntRange(min=0), metavar="N", help="At most N records.")
 @click.option("--interval", type=click.FloatRange(min=0.01), default=0.2, show_default=True,

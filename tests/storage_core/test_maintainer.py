@@ -95,3 +95,22 @@ def test_a_scrub_that_sleeps_is_ended_at_once(tmp_path: Path) -> None:
     begin = time.monotonic()
     manager.close_all_handlers()
     assert time.monotonic() - begin < 5
+
+
+def test_a_mistake_of_ours_is_logged_too_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = in_segments(tmp_path, numbered(3), cleanup_policy="compact")
+    store.create_topic("u", retention_bytes=0)
+    for _ in range(2):
+        store.append("u", 0, [b"x"])
+        store.roll("u", 0)
+
+    def compact(*_: object, **__: object) -> None:
+        raise IndexError("of an empty list")
+
+    monkeypatch.setattr(store, "compact", compact)
+    Maintainer(store).maintain()
+    assert "looking after topic 't' failed" in caplog.text
+    assert "of an empty list" in caplog.text
+    assert store.offsets("u", 0).start == 1

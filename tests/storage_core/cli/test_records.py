@@ -152,3 +152,32 @@ def test_a_line_for_people_shows_everything_and_commands_no_terminal(tmp_path: P
     coded = base64.b64encode("\x1b[2Jé\n".encode()).decode()
     done("append", tmp_path, TOPIC, "--json", given=json.dumps({"value_b64": coded}))
     assert done("cat", tmp_path, TOPIC, "--from", 10).lines[0].endswith("–  \\x1b[2Jé\\n")
+
+
+def test_a_record_that_the_store_refuses_is_named_by_its_line(tmp_path: Path) -> None:
+    done("create", tmp_path, TOPIC, "-p", "2", "--set", "max_record_bytes=10")
+    lines = [f'{{"value": "r{number}", "partition": {number % 2}}}' for number in range(10)]
+    lines[6] = '{"value": "far too large for it", "partition": 0}'
+    answer = run("append", tmp_path, TOPIC, "--json", given="\n".join(lines))
+    assert answer.code == 1
+    assert answer.err.startswith("cursus: [RECORD_TOO_LARGE] line 7: ")
+    assert sorted(values_of(tmp_path)) == [f"r{number}" for number in range(6)]
+
+
+def test_what_a_layout_cannot_store_is_named_by_its_line(tmp_path: Path) -> None:
+    done("create", tmp_path, TOPIC, "--layout", "rustlog")
+    lines = '{"value": "a"}\n\n{"value": "b"}\n{"value": null}\n{"value": "c"}\n'
+    answer = run("append", tmp_path, TOPIC, "--json", given=lines)
+    assert answer.code == 1
+    assert " line 4: " in answer.err
+    assert values_of(tmp_path) == ["a", "b"]
+
+
+def test_odd_input_of_append_is_one_line(tmp_path: Path) -> None:
+    done("create", tmp_path, TOPIC)
+    deep = '{"value": "a"}\n{"value": ' + "[" * 100_000 + "\n"
+    answer = run("append", tmp_path, TOPIC, "--json", given=deep)
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert " line 2: this is not JSON" in answer.err
+    assert values_of(tmp_path) == ["a"]
+    assert run("append", tmp_path, TOPIC, "-k", "", given="a=b\n").code == 2

@@ -184,7 +184,7 @@ def test_files_that_retention_takes_meanwhile_end_it(tmp_path: Path) -> None:
         [[Given(b"%d" % (base + row)) for row in range(900)] for base in range(0, 5400, 900)],
     )
     store, other = Store.open(tmp_path, config=config), Store.open(tmp_path)
-    dropped = []
+    dropped: list[object] = []
 
     def drop(progress: UpkeepProgress) -> None:
         if not dropped and progress.done_bytes > progress.total_bytes // 2:

@@ -257,7 +257,7 @@ def test_a_plan_of_several_passes_says_that_there_is_more_to_do(tmp_path: Path) 
 def test_segments_that_retention_takes_meanwhile_end_it(tmp_path: Path) -> None:
     store = many_keys(tmp_path, cleanup_policy="delete,compact", retention_bytes=0)
     other = Store.open(tmp_path)
-    dropped = []
+    dropped: list[object] = []
 
     def drop(progress: UpkeepProgress) -> None:
         if not dropped and progress.done_bytes > 100_000:

@@ -21,7 +21,7 @@ def test_exactly_the_records_below_the_offset_go(tmp_path: Path, offset: int) ->
     assert contents(store) == before
     (report,) = store.delete_records(TOPIC, {0: offset})
     assert (report.start_offset, report.done) == (offset, True)
-    assert guess.segments_before == min(report.segments_before, 4)
+    assert (guess.segments_before, guess.done) == (report.segments_before, offset == 0)
     assert store.offsets(TOPIC, 0).start == reopen(tmp_path).offsets(TOPIC, 0).start == offset
     assert contents(store) == before[offset:]
     store.append(TOPIC, 0, [b"next"])
