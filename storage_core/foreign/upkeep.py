@@ -139,7 +139,8 @@ class ForeignUpkeep:
         if not dirt.is_due(ratio):
             return replace(report, note=not_due(dirt, ratio))
         compactor = BrokerCompactor(self._vfs, self.config.compaction_memory_bytes, pace)
-        start, end = min(marks.upto, segments[-1].end), segments[-1].end
+        # From the first file on: what stayed for its producer goes when that has a later record.
+        start, end = 0, segments[-1].end
         try:
             producers = sum(segment.size for segment in segments)
             total = producers + dirt.total_bytes(start)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from random import Random
 
 from storage_core import Store, convert
@@ -19,6 +20,7 @@ from tests.crash.invariants import CONFIG, History, World, check_recovered, new_
 from tests.crash.recording import MemoryVfs
 
 _SAMPLES = 8
+Ways = Callable[[list[Item], Random], Iterator[Choice]]
 
 
 def _ways(items: list[Item], rng: Random) -> Iterator[Choice]:
@@ -31,7 +33,17 @@ def _ways(items: list[Item], rng: Random) -> Iterator[Choice]:
     yield from choices(items, rng, _SAMPLES)
 
 
-def cut_in_many_ways(vfs: MemoryVfs, check: Callable[[MemoryVfs], None]) -> Counter[str]:
+def _ways_of_names(items: list[Item], rng: Random) -> Iterator[Choice]:
+    """The same, and every run of changed names lost between others that are kept."""
+    yield from _ways(items, rng)
+    newest, names = kept(items), [item for item in items if item.what < 0]
+    for first, end in combinations(range(len(names) + 1), 2):
+        yield {**newest, **dict.fromkeys(names[first:end], 0)}
+
+
+def cut_in_many_ways(
+    vfs: MemoryVfs, check: Callable[[MemoryVfs], None], ways: Ways = _ways
+) -> Counter[str]:
     """Let the power fail before every call from now on, and look at what each cut leaves.
 
     Returns how many there were, which grows.
@@ -40,7 +52,7 @@ def cut_in_many_ways(vfs: MemoryVfs, check: Callable[[MemoryVfs], None]) -> Coun
 
     def cut(kind: str, path: str) -> None:  # noqa: ARG001
         vfs.hook = None
-        for choice in _ways(vfs.unsynced(), rng):
+        for choice in ways(vfs.unsynced(), rng):
             cuts["power"] += 1
             check(vfs.power_cut(lambda _, choice=choice: choice, rng.randbytes(16)))  # type: ignore[misc]
         vfs.hook = cut
@@ -86,7 +98,7 @@ def conversions() -> int:
 
 
 def merges() -> int:
-    """Small segments become one; a cut takes every single change of it, or all others."""
+    """Small segments become one; a cut takes every single change of it, or any run of names."""
     vfs, history = new_store({"t": 1}), History()
     world = World(vfs, history, CONFIG)
     for number in range(4):
@@ -97,7 +109,7 @@ def merges() -> int:
         then = history.copy()
         check_recovered(disk, recover(disk, then, Random(0)), then)
 
-    cuts = cut_in_many_ways(vfs, check)
+    cuts = cut_in_many_ways(vfs, check, _ways_of_names)
     world.store.merge("t")
     vfs.hook = None
     return cuts.total()

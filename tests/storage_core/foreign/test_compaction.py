@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError, DamagedLogError
@@ -156,7 +156,8 @@ RECORDS = st.builds(
 
 
 @given(st.lists(st.lists(st.lists(RECORDS, min_size=1, max_size=5), max_size=3), max_size=4))
-@settings(max_examples=40, deadline=None)
+@example([[[Given(b"a", b"p"), Given(b"a")]], [[Given(b"", b"p")]]])
+@settings(max_examples=20, deadline=None)
 def test_compacting_again_and_again_is_compacting_once(rounds: list[list[list[Given]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root, all_of_them = Path(directory), list[list[Given]]()
