@@ -255,7 +255,7 @@ def sites_by_reason() -> dict[str, list[str]]:
 # All sites of one reason at once: what a power cut may leave only grows with syncs that are gone.
 @pytest.mark.long
 @pytest.mark.timeout(0)
-@pytest.mark.skipif(not FOR_HOURS, reason="every reason with every detector takes half an hour")
+@pytest.mark.skipif(not FOR_HOURS, reason="every reason with every detector takes two hours")
 @pytest.mark.parametrize("reason", sites_by_reason())
 def test_syncs_that_are_argued_harmless_are_missed_by_nobody(
     reason: str, monkeypatch: pytest.MonkeyPatch
