@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from storage_core.errors import StorageError
 from tests.crash import (
     broker_states,
     broker_stories,
@@ -119,6 +120,15 @@ def detectors() -> list[str]:
         *TOGETHER,
         "failing syncs",
     ]
+
+
+def found_by(noticed: str) -> Exception | None:
+    """What a detector notices; None if that is nothing."""
+    try:
+        detector(noticed)()
+    except (FoundError, AssertionError, StorageError) as error:
+        return error
+    return None
 
 
 def detector(noticed: str) -> Callable[[], object]:

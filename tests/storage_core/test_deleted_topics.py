@@ -28,6 +28,15 @@ def store_on(vfs: FaultyVfs, layout: str) -> Store:
     return Store(vfs, StoreConfig(), layout)
 
 
+def writer_and_other(path: Path, layout: str) -> tuple[FaultyVfs, Store, Store]:
+    """One who writes, with the files under him, and somebody else."""
+    make(path, layout, 2).close()
+    vfs = faulty(path)
+    writer = store_on(vfs, layout)
+    writer.append(TOPIC, 1, [b"old"])
+    return vfs, writer, Store.open(path, layout=layout)
+
+
 class AtTheLock:
     """A hook that acts once, when somebody is about to lock a partition."""
 
@@ -90,10 +99,7 @@ def test_partitions_that_came_while_the_others_were_locked_are_deleted_too(
 def test_a_writer_that_waited_while_the_topic_was_deleted_does_not_bring_it_back(
     tmp_path: Path, layout: str
 ) -> None:
-    make(tmp_path, layout, 2).close()
-    vfs = faulty(tmp_path)
-    writer, other = store_on(vfs, layout), Store.open(tmp_path, layout=layout)
-    writer.append(TOPIC, 1, [b"old"])
+    vfs, writer, other = writer_and_other(tmp_path, layout)
     vfs.hook = hook = AtTheLock(lambda: other.delete_topic(TOPIC))
     with pytest.raises(TopicNotFoundError):
         writer.append(TOPIC, 1, [b"new"])
@@ -105,10 +111,7 @@ def test_a_writer_that_waited_while_the_topic_was_deleted_does_not_bring_it_back
 def test_a_writer_that_waited_writes_nothing_into_another_topic_of_the_name(
     tmp_path: Path, layout: str
 ) -> None:
-    make(tmp_path, layout, 2).close()
-    vfs = faulty(tmp_path)
-    writer, other = store_on(vfs, layout), Store.open(tmp_path, layout=layout)
-    writer.append(TOPIC, 1, [b"old"])
+    vfs, writer, other = writer_and_other(tmp_path, layout)
 
     def make_anew() -> None:
         other.delete_topic(TOPIC)

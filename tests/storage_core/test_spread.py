@@ -88,7 +88,9 @@ def test_waits_are_shared_and_each_piece_is_done_once(count: int) -> None:
 
 def test_waits_take_so_many_threads_at_once() -> None:
     all_of_them = threading.Barrier(4, timeout=30)
-    spread_waits(lambda _: all_of_them.wait(), range(4), 4)
+    places: list[int] = []
+    spread_waits(lambda _: places.append(all_of_them.wait()), range(4), 4)
+    assert sorted(places) == [0, 1, 2, 3]
 
 
 def _squares_in_a_child(answers: multiprocessing.Queue[list[int]]) -> None:
