@@ -241,3 +241,7 @@ class StoppedError(StorageError):
     """Somebody asked an operation to stop. What was done until then is reported instead."""
 
     code = "STOPPED"
+
+
+RECORD_ERRORS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
+"""Only these records cannot be stored; the log is as it was."""

@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 
 from .columns import make_columns
 from .engine import Log
-from .errors import (
-    InvalidRecordError,
-    RecordTooLargeError,
-    StorageError,
-    UnsupportedColumnError,
-    WriteFailedError,
-)
+from .errors import RECORD_ERRORS, StorageError, WriteFailedError
 from .pending import Batch, Row
 from .records import ActiveFile
 from .store import Store
@@ -24,8 +18,6 @@ from .store import Store
 _PIECE_BYTES = 256 << 20
 # Sizes were checked one by one when the records were accepted.
 _NO_LIMIT = 1 << 62
-# The log is as it was: only these records cannot be stored.
-_RECORD_ERRORS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
 
 
 class _Unsynced(NamedTuple):
@@ -126,7 +118,7 @@ class PartitionWriter:
             decided.append(self._unsynced.popleft().batch)
 
     def _fail(self, batches: list[Batch], error: BaseException, decided: list[Batch]) -> None:
-        if self.failure is None and not isinstance(error, _RECORD_ERRORS):
+        if self.failure is None and not isinstance(error, RECORD_ERRORS):
             self.failure = error
         for batch in batches:
             batch.fail(error)

@@ -11,12 +11,7 @@ import click
 import pyarrow as pa
 
 from ..columns import make_columns
-from ..errors import (
-    InvalidRecordError,
-    RecordTooLargeError,
-    StorageError,
-    UnsupportedColumnError,
-)
+from ..errors import RECORD_ERRORS, InvalidRecordError, StorageError
 from ..partitioner import partition_for_keys
 from ..records import OffsetRange
 from ..store import Store
@@ -24,7 +19,6 @@ from . import arguments, screen
 from .record_text import Incoming, parse_record
 from .wording import number
 
-_REFUSALS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
 _GATHERED = 4 << 20
 _CHUNK = 1 << 20
 
@@ -120,11 +114,11 @@ class _Appender:
         """
         try:
             self._check(list(records.values()))
-        except _REFUSALS:
+        except RECORD_ERRORS:
             for line, record in records.items():
                 try:
                     self._check([record])
-                except _REFUSALS as error:
+                except RECORD_ERRORS as error:
                     return line, error
         return None
 
