@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
-from storage_core.rows import CURSUS, RUSTLOG, encode_rows
+from storage_core.brokers.codecs.rows import CURSUS, RUSTLOG, encode_rows
 
 from . import data
 from .data import MIB, RECORD_BYTES, Sizes

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
+from storage_core.checks.inspect import frames
 from storage_core.config import Compression
-from storage_core.frame import CODECS, HEADER_BYTES
-from storage_core.inspection import frames
+from storage_core.format.frame import CODECS, HEADER_BYTES
 
 from . import data
 from .data import MIB, Sizes, UnsyncedVfs

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 from storage_core import Store, StoreConfig
-from storage_core import watermark as watermarks
-from storage_core.layouts import NativeLayout
-from storage_core.naming import segment_file
-from storage_core.segment import build_indexes, write_indexes
-from storage_core.source import MappedSource
+from storage_core.format.file_names import segment_file
+from storage_core.format.native import NativeLayout
+from storage_core.io.byte_source import MappedSource
+from storage_core.metadata import high_watermark as watermarks
+from storage_core.segments.active import build_indexes, write_indexes
 
 from . import data
 from .data import UnsyncedVfs

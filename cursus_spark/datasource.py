@@ -6,18 +6,18 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from .errors import CursusError, one_line_errors
-from .options import (
+from .options.query_options import (
     catalog_options,
     parse_read_options,
     parse_stream_read_options,
     parse_stream_write_options,
     parse_write_options,
 )
-from .reader import CursusReader
+from .read.reader import CursusReader
 from .schema import check_projection, origin, read_schema, refuse_overwrite, with_origin
-from .stream_reader import CursusStreamReader, RefusedStreamReader
-from .stream_writer import CursusStreamWriter
-from .writer import CursusWriter
+from .stream.reader import CursusStreamReader, RefusedStreamReader
+from .stream.writer import CursusStreamWriter
+from .write.writer import CursusWriter
 
 
 class CursusDataSource(DataSource):

@@ -1,11 +1,11 @@
 """storage_core: a durable, partitioned commit log in a directory. No broker, no server."""
 
 from ._version import __version__
-from .columns import Columns, make_columns
-from .committer import CommitResult
+from .commit.protocol import CommitResult
+from .commit.staging import Stage, StagedPart
 from .config import StoreConfig
-from .conversion_progress import Progress
-from .convert import Converted, convert
+from .conversion.copy import Converted, convert
+from .conversion.progress import Progress
 from .errors import (
     CommitUnknownError,
     DataLossError,
@@ -14,15 +14,15 @@ from .errors import (
     StorageError,
     TopicNotFoundError,
 )
-from .handler import DiskHandler, ReadResult
-from .manager import DiskManager
-from .partitioner import NO_KEY, partition_for_keys
-from .records import OffsetRange, Problem, RecoveryReport, SegmentInfo
-from .spread import use_processors
-from .staging import Stage, StagedPart
-from .store import Store
-from .topicfile import TopicFile
-from .upkeep import UpkeepProgress, UpkeepReport
+from .format.columns import Columns, make_columns
+from .format.partitioner import NO_KEY, partition_for_keys
+from .handlers.disk_handler import DiskHandler, ReadResult
+from .handlers.disk_manager import DiskManager
+from .io.parallel import use_processors
+from .maintenance.report import UpkeepProgress, UpkeepReport
+from .metadata.topic_file import TopicFile
+from .store.store import Store
+from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo
 
 __all__ = [
     "Columns",

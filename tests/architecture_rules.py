@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-Layers = Sequence[Sequence[str]]
+Folders = Mapping[str, str]
+"""Folders and top-level modules of a package, lowest first, each with the reason it exists."""
 
 OWN_PACKAGES = ("storage_core", "cursus_spark", "pyspark_cursus")
 
@@ -33,37 +35,82 @@ class _Import(NamedTuple):
     names: tuple[str, ...]
 
 
-def upward_imports(module: Module, layers: Layers) -> list[Problem]:
-    """A module imports only from strictly lower layers; the package itself is above them all."""
-    height = {name: level for level, names in enumerate(layers) for name in names}
-    height[""] = len(layers)
-    if module.name not in height:
+def folder_of(name: str, folders: Folders) -> str | None:
+    """The listed folder or top-level module that a module belongs to; None if it is not listed."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        if (folder := ".".join(parts[:end])) in folders:
+            return folder
+    return None
+
+
+def upward_imports(module: Module, folders: Folders, known: Iterable[str]) -> list[Problem]:
+    """A module imports from its own folder and from those listed before it, never from later ones.
+
+    Args:
+        module: the module to look at.
+        folders: folders and top-level modules, lowest first, with the reason each exists.
+        known: the names of all modules of the package.
+    """
+    height = {name: level for level, name in enumerate(folders)}
+    own = folder_of(module.name, folders)
+    if own is None:
         return []
     problems = []
-    for line, target in _own_imports(module, height):
-        if target in height and height[target] >= height[module.name]:
-            problems.append(
-                Problem(line, f"imports {_shown(target)}, which is not in a lower layer of LAYERS")
-            )
+    for line, target in _own_imports(module, {*known, *folders, ""}):
+        found = folder_of(target, folders)
+        if not target or (found is not None and height[found] > height[own]):
+            text = f"imports {_shown(target)}, but {own} is listed before {found or 'it'}"
+            problems.append(Problem(line, text))
     return problems
 
 
-def unlisted_modules(names: Iterable[str], layers: Layers, where: str) -> list[Problem]:
-    """Every module of a package has a place in its layers."""
-    listed = {name for layer in layers for name in layer} | {""}
+def unlisted_modules(names: Iterable[str], folders: Folders, where: str) -> list[Problem]:
+    """Every module belongs to a listed folder, or is listed itself."""
     return [
-        Problem(1, f'module "{name}" is in no layer: add it to {where}, above all it imports')
-        for name in sorted(set(names) - listed)
+        Problem(1, f'module "{name}" is in no listed folder: add its folder to {where}')
+        for name in sorted(set(names))
+        if name and folder_of(name, folders) is None
     ]
 
 
-def repeated_modules(layers: Layers) -> list[Problem]:
-    """No module stands in two layers."""
-    names = [name for layer in layers for name in layer]
+def import_cycles(modules: Sequence[Module]) -> list[Problem]:
+    """No module leads back to itself, however many imports lie between."""
+    names = {module.name for module in modules}
+    graph = {
+        module.name: sorted({target for _, target in _own_imports(module, names)} & names)
+        for module in modules
+        if module.name
+    }
+    problems, done = [], set[str]()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            circle = " -> ".join([*path[path.index(name) :], name])
+            problems.append(Problem(1, f"imports go in a circle: {circle}"))
+        elif name not in done:
+            for target in graph.get(name, ()):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+    return problems
+
+
+def crowded_folders(paths: Iterable[str], limits: Mapping[str, int], most: int) -> list[Problem]:
+    """A folder holds few enough files to be read as a list.
+
+    Args:
+        paths: all files, such as ``storage_core/io/locks.py``.
+        limits: the limit of some folders.
+        most: the limit of all others.
+    """
+    counts = Counter(path.rpartition("/")[0] for path in paths)
     return [
-        Problem(1, f'module "{name}" is listed more than once')
-        for name in sorted(set(names))
-        if names.count(name) > 1
+        Problem(1, f"{folder} has {count} files, at most {limits.get(folder, most)}: group them")
+        for folder, count in sorted(counts.items())
+        if count > limits.get(folder, most)
     ]
 
 

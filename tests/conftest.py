@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from storage_core import StoreConfig
-from storage_core.native_engine import NativeEngine
+from storage_core.engine.native import NativeEngine
 from storage_core.vfs import Vfs
 from tests.crash.recording import MEMORY
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.opening import first_boot
-from storage_core.retention import pack_tomb
+from storage_core.metadata.opening import first_boot
+from storage_core.segments.deletion_markers import pack_tomb
 from storage_core.vfs import PosixVfs
 
 NINE_O_CLOCK = 1_740_819_600_000_000

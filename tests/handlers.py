@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from storage_core import Store, StoreConfig
-from storage_core.handler import DiskHandler
+from storage_core.handlers.disk_handler import DiskHandler
 from tests.faults import FaultyVfs, faulty
 from tests.stores import TOPIC, make_store, reopen, values
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from storage_core import Problem, Store, StoreConfig
-from storage_core.columns import Columns, make_columns
-from storage_core.naming import segment_file
+from storage_core.format.columns import Columns, make_columns
+from storage_core.format.file_names import segment_file
 from tests.faults import FaultyVfs, faulty
 
 TOPIC = "t"

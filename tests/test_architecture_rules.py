@@ -8,11 +8,22 @@ from tests import architecture_rules as rules
 from tests.architecture_rules import Module
 from tests.architecture_seam import file_access
 
-LAYERS = [("errors", "records"), ("vfs.base",), ("vfs.posix",), ("vfs",), ("log",)]
+FOLDERS = {"errors": "one root", "vfs": "the seam", "log": "appending", "cli.common": "", "cli": ""}
+KNOWN = [
+    "",
+    "errors",
+    "vfs",
+    "vfs.base",
+    "vfs.posix",
+    "log",
+    "log.tail",
+    "cli.common.text",
+    "cli.app",
+]
 
 
 def module(name: str, source: str, *, package: str = "storage_core") -> Module:
-    return Module(package, name, is_package=name in ("", "vfs"), source=source)
+    return Module(package, name, is_package=name in ("", "vfs", "log"), source=source)
 
 
 @pytest.mark.parametrize(
@@ -25,50 +36,59 @@ def module(name: str, source: str, *, package: str = "storage_core") -> Module:
         ("errors", "from storage_core import Store"),
         ("errors", "from . import log"),
         ("errors", "from .log import Log"),
-        ("errors", "from .records import Record"),
-        ("errors", "from storage_core.errors import StorageError"),
-        ("vfs.base", "from . import posix"),
-        ("vfs.base", "from .posix import PosixVfs"),
         ("vfs.base", "from ..log import Log"),
-        ("vfs.posix", "from storage_core.vfs import Vfs"),
-        ("vfs.posix", "from . import Vfs, base"),
+        ("vfs.base", "from ..log.tail import Tail"),
         ("vfs", "from ..log import Log"),
+        ("cli.common.text", "from ..app import main"),
         ("log", "if TYPE_CHECKING:\n    from storage_core import Store"),
-        ("log", "def f():\n    from . import Store"),
+        ("log", "def f():\n    from .. import Store"),
     ],
 )
-def test_upward_and_sideways_imports_are_found(name: str, source: str) -> None:
-    assert rules.upward_imports(module(name, source), LAYERS)
+def test_upward_imports_are_found(name: str, source: str) -> None:
+    assert rules.upward_imports(module(name, source), FOLDERS, KNOWN)
 
 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
         ("log", "import os\nfrom storage_core.vfs.posix import PosixVfs"),
-        ("log", "from storage_core import errors, records"),
-        ("log", "from .vfs import Vfs, base"),
+        ("log", "from storage_core import errors"),
+        ("log.tail", "from ..vfs import Vfs, base"),
+        ("log.tail", "from . import other"),
         ("vfs.posix", "from . import base\nfrom ..errors import StorageError"),
         ("vfs", "from .base import Vfs\nfrom .posix import PosixVfs"),
+        ("cli.app", "from .common.text import shown"),
         ("", "from .log import Log\nfrom .vfs import Vfs"),
     ],
 )
 def test_downward_imports_are_allowed(name: str, source: str) -> None:
-    assert rules.upward_imports(module(name, source), LAYERS) == []
+    assert rules.upward_imports(module(name, source), FOLDERS, KNOWN) == []
 
 
-def test_module_without_a_layer_is_named_with_the_place_to_add_it() -> None:
-    (problem,) = rules.unlisted_modules(["", "log", "vfs.sim"], LAYERS, "LAYERS in here.py")
-    assert "vfs.sim" in problem.text
-    assert "LAYERS in here.py" in problem.text
+def test_module_without_a_folder_is_named_with_the_place_to_add_it() -> None:
+    found = rules.unlisted_modules(["", "log.tail", "objects.s3"], FOLDERS, "FOLDERS in here.py")
+    (problem,) = found
+    assert "objects.s3" in problem.text
+    assert "FOLDERS in here.py" in problem.text
 
 
-def test_listed_module_may_be_absent() -> None:
-    assert rules.unlisted_modules(["log"], LAYERS, "LAYERS") == []
+def test_cycles_are_found_however_long() -> None:
+    circle = [
+        module("log.a", "from .b import x"),
+        module("log.b", "from ..vfs.c import x"),
+        module("vfs.c", "from storage_core.log import a"),
+    ]
+    (problem,) = rules.import_cycles(circle)
+    assert "log.a -> log.b -> vfs.c -> log.a" in problem.text
+    assert rules.import_cycles(circle[:2]) == []
 
 
-def test_module_in_two_layers_is_found() -> None:
-    assert rules.repeated_modules([("errors",), ("log", "errors")])
-    assert rules.repeated_modules(LAYERS) == []
+def test_crowded_folders_are_found() -> None:
+    paths = ["core/a.py", "core/b.py", "core/io/c.py", "core/io/d.py", "core/io/e.py"]
+    (problem,) = rules.crowded_folders(paths, {"core": 2}, 2)
+    assert "core/io has 3 files" in problem.text
+    assert rules.crowded_folders(paths, {"core": 2}, 3) == []
+    assert rules.crowded_folders(paths, {"core": 1}, 3)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from storage_core import StoreConfig
-from storage_core.topicfile import TOPIC_SETTINGS
+from storage_core.metadata.topic_file import TOPIC_SETTINGS
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 DEFAULT = CONF / "default.yaml"

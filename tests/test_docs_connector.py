@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cursus_spark.option_table import Use, options_for
+from cursus_spark.options.table import Use, options_for
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "connector.md"
 HEADINGS: dict[Use, str] = {

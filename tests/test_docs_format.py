@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage_core import state
-from storage_core.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.format import lock_state as state
+from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
 from tests import format_example
 from tests.format_example import SEGMENTS
 

@@ -17,10 +17,11 @@ import pytest
 
 from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
-from storage_core import Store, StoreConfig, spread
-from storage_core.frame import decode_message
-from storage_core.layouts import native
-from storage_core.staging import OWN_FILE_BYTES
+from storage_core import Store, StoreConfig
+from storage_core.commit.staging import OWN_FILE_BYTES
+from storage_core.format import native
+from storage_core.format.frame import decode_message
+from storage_core.io import parallel as spread
 from storage_core.vfs import PosixVfs
 from tests.stores import TOPIC, columns_of
 

@@ -9,19 +9,19 @@ import click
 
 from .._version import __version__
 from ..errors import StorageError
-from . import care_commands as care
-from . import screen
-from . import topic_commands as topic
-from . import upkeep_commands as upkeep
-from .append_command import append
-from .cat_command import cat
-from .completion_command import completion
-from .convert_command import convert
-from .dump_command import dump
-from .group_command import groups
-from .report_command import report
-from .retain_command import retain
-from .tail_command import tail
+from .common import screen
+from .completion import completion
+from .inspect.cat import cat
+from .inspect.dump import dump
+from .inspect.tail import tail
+from .maintain import check as care
+from .maintain import rewrite as upkeep
+from .maintain.retain import retain
+from .report.command import report
+from .write import topics as topic
+from .write.append import append
+from .write.convert import convert
+from .write.groups import groups
 
 _INTERRUPTED = 130
 

@@ -7,7 +7,7 @@ import signal
 from typing import Any, TextIO
 
 from storage_core import StagedPart, Store, StoreConfig
-from storage_core.directory import open_files
+from storage_core.store.open_directory import open_files
 from tests.faults import CHANGES, FaultyVfs
 from tests.stores import columns_of
 

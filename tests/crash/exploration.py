@@ -18,8 +18,9 @@ from itertools import chain, count
 from random import Random
 from typing import Any
 
-from storage_core import StoreConfig, metafile
-from storage_core.flusher import Flusher
+from storage_core import StoreConfig
+from storage_core.io import json_files as metafile
+from storage_core.log.interval_sync import Flusher
 from tests.crash.explorer import Explorer, Report
 from tests.crash.invariants import forget_looks
 from tests.crash.scenarios import STORIES, explore, explore_successor

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from storage_core import StagedPart, Store, StoreConfig, UpkeepReport
+from storage_core.commit.intents import Intents
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
-from storage_core.handler import DiskHandler
-from storage_core.intents import Intents
-from storage_core.opening import first_boot
+from storage_core.handlers.disk_handler import DiskHandler
+from storage_core.metadata.opening import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
 from tests.stores import columns_of

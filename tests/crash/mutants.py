@@ -13,32 +13,28 @@ from typing import Any
 
 import pytest
 
-from storage_core import (
-    apply,
-    durable,
-    intents,
-    ledger,
-    log,
-    maintenance,
-    metafile,
-    native_engine,
-    recovery,
-    retention,
-    rewinding,
-    segment,
-    state,
-    tail,
-    watermark,
-)
-from storage_core.commit_steps import CommitSteps
-from storage_core.committer import Committer
-from storage_core.intents import Intents
-from storage_core.layouts.base import Layout
-from storage_core.ledger import Ledger
-from storage_core.listing import Listing, list_segments
-from storage_core.segment import ActiveSegment
-from storage_core.tail import Tail
-from storage_core.unsynced import Unsound, first_unsound
+from storage_core.commit import append_staged as apply
+from storage_core.commit import intents, ledger
+from storage_core.commit.intents import Intents
+from storage_core.commit.ledger import Ledger
+from storage_core.commit.protocol import Committer
+from storage_core.commit.steps import CommitSteps
+from storage_core.engine import native as native_engine
+from storage_core.format import lock_state as state
+from storage_core.format.layout_protocol import Layout
+from storage_core.io import durable
+from storage_core.io import json_files as metafile
+from storage_core.log import partition_log as log
+from storage_core.log import recovery, tail
+from storage_core.log.tail import Tail
+from storage_core.log.unsynced_recovery import Unsound, first_unsound
+from storage_core.maintenance import topics as maintenance
+from storage_core.metadata import high_watermark as watermark
+from storage_core.segments import active as segment
+from storage_core.segments import deletion_markers
+from storage_core.segments import truncate as rewinding
+from storage_core.segments.active import ActiveSegment
+from storage_core.segments.listing import Listing, list_segments
 from storage_core.vfs import Vfs
 from tests.crash.mutants_of_checks import CHECKS
 from tests.crash.mutating import Instead, Mutant, nothing, without
@@ -182,7 +178,7 @@ def tombless(patch: pytest.MonkeyPatch) -> None:
     """Segments are deleted without a tomb, newest first."""
 
     def drop(vfs: Vfs, directory: str, bases: Any, new_start: int) -> None:  # noqa: ARG001
-        retention.bury(vfs, directory, tuple(reversed(bases)))
+        deletion_markers.bury(vfs, directory, tuple(reversed(bases)))
 
     patch.setattr(maintenance, "drop_segments", drop)
 

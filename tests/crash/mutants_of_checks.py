@@ -10,22 +10,20 @@ from typing import Any
 import crc32c
 import pytest
 
-from storage_core import (
-    apply,
-    committer,
-    frame,
-    index,
-    metafile,
-    recovery,
-    segment_reader,
-    state,
-    watermark,
-)
-from storage_core.commit_steps import CommitSteps
-from storage_core.listing import log_path
-from storage_core.recovery import Recovery
-from storage_core.segment_reader import SegmentReader
-from storage_core.tail import Tail
+from storage_core.commit import append_staged as apply
+from storage_core.commit import protocol as committer
+from storage_core.commit.steps import CommitSteps
+from storage_core.format import frame
+from storage_core.format import lock_state as state
+from storage_core.format import sparse_index as index
+from storage_core.io import json_files as metafile
+from storage_core.log import recovery
+from storage_core.log.recovery import Recovery
+from storage_core.log.tail import Tail
+from storage_core.metadata import high_watermark as watermark
+from storage_core.segments import segment_reader
+from storage_core.segments.listing import log_path
+from storage_core.segments.segment_reader import SegmentReader
 from tests.crash.mutating import AnyChecksum, Instead, Mutant, Patch, nothing, without
 
 

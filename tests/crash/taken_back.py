@@ -15,7 +15,7 @@ from pathlib import Path
 
 from storage_core import Store
 from storage_core.errors import DiskFullError
-from storage_core.source import MappedSource
+from storage_core.io.byte_source import MappedSource
 from tests.faults import faulty
 from tests.stores import T0, TOPIC, make_store, on, segment, values
 

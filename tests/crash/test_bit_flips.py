@@ -12,7 +12,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedLogError
-from storage_core.retention import pack_tomb
+from storage_core.segments.deletion_markers import pack_tomb
 from storage_core.vfs import PosixVfs
 from tests.crash.exploration import quickly
 from tests.crash.wrong_bytes import unfinished_bytes, wrong_bytes

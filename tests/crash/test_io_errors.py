@@ -12,13 +12,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from storage_core.errors import (
-    DiskFullError,
-    ReadFailedError,
-    StorageError,
-    WriteFailedError,
-)
-from storage_core.state import CLEAN, SYNC_FAILED, unpack
+from storage_core.errors import DiskFullError, ReadFailedError, StorageError, WriteFailedError
+from storage_core.format.lock_state import CLEAN, SYNC_FAILED, unpack
 from tests.faults import CHANGES, FaultyVfs, faulty
 from tests.stores import (
     T0,

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from storage_core import deleting, replacing, retention
-from storage_core.replacing import Replacer
-from storage_core.rewriting import Rewritten, SegmentRewriter
+from storage_core.maintenance import delete_records as deleting
+from storage_core.maintenance import segment_swap as replacing
+from storage_core.maintenance.segment_rewriter import Rewritten, SegmentRewriter
+from storage_core.maintenance.segment_swap import Replacer
+from storage_core.segments import deletion_markers
 from storage_core.vfs import Vfs
 from tests.crash.detectors import MISTAKES, FoundError, detector
 from tests.crash.exploration import quickly
@@ -20,7 +22,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 def remove_at_once(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> None:  # noqa: ARG001
     """Copies go without a tomb, the highest first."""
-    retention._remove_files(vfs, directory, [*reversed(bases)], [])
+    deletion_markers._remove_files(vfs, directory, [*reversed(bases)], [])
 
 
 def drop_the_rest(replacer: Replacer, segment: Any, offset: int, pace: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import DamagedLogError
-from storage_core.frame import unpack_header
+from storage_core.format.frame import unpack_header
 from tests.faults import FaultyVfs
 from tests.stores import (
     TOPIC,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import Store, watermark
+from storage_core import Store
 from storage_core.errors import DamagedLogError
+from storage_core.metadata import high_watermark as watermark
 from tests.crash.disk import lost
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.scenarios import BIG, SMALL

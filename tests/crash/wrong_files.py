@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from storage_core import Store
 from storage_core.errors import StorageError
-from storage_core.frame import HEADER_BYTES, unpack_header
+from storage_core.format.frame import HEADER_BYTES, unpack_header
 from tests.crash.disk import File, Folder, kept
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.recording import MemoryVfs

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.options import parse_write_options
-from cursus_spark.write_task import TaskCommit
-from cursus_spark.writer import CursusWriter
-from storage_core.intents import Intent, Intents
+from cursus_spark.options.query_options import parse_write_options
+from cursus_spark.write.task import TaskCommit
+from cursus_spark.write.writer import CursusWriter
+from storage_core.commit.intents import Intent, Intents
 
 DRIVER_GROUP = "CURSUS_TEST_DRIVER_GROUP"
 """Process group of the driver, which its workers are no part of."""

@@ -21,14 +21,14 @@ from pyspark.sql.types import StructType
 
 from cursus_spark.compat import ReadLimit
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.options import parse_stream_read_options, parse_stream_write_options
-from cursus_spark.stream_reader import CursusStreamReader
-from cursus_spark.stream_writer import CursusStreamWriter
-from cursus_spark.write_task import TaskCommit
-from storage_core.intents import Intents
-from storage_core.ledger import Ledger
-from storage_core.log import PartitionLog
-from storage_core.native_engine import NativeEngine
+from cursus_spark.options.query_options import parse_stream_read_options, parse_stream_write_options
+from cursus_spark.stream.reader import CursusStreamReader
+from cursus_spark.stream.writer import CursusStreamWriter
+from cursus_spark.write.task import TaskCommit
+from storage_core.commit.intents import Intents
+from storage_core.commit.ledger import Ledger
+from storage_core.engine.native import NativeEngine
+from storage_core.log.partition_log import PartitionLog
 
 SOURCE_STEPS = ("before latest offset", "after latest offset", "after plan", "in read")
 SINK_STEPS = (

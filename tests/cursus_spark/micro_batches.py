@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from cursus_spark.compat import ReadAllAvailable
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.stream_reader import CursusStreamReader
+from cursus_spark.stream.reader import CursusStreamReader
 
 TOPIC = "orders"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from cursus_spark.option_table import OPTIONS, options_for
+from cursus_spark.options.table import OPTIONS, options_for
 from tests.cursus_spark.frames import TOPIC, Log, one_line_error
 from tests.stores import T0
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus_spark import offsets as o
 from cursus_spark.errors import CursusError
-from cursus_spark.offsets import EARLIEST, GROUP, LATEST, Bound, OffsetSpec
-from cursus_spark.rate_limit import share_by_backlog
-from cursus_spark.stream_position import StreamPosition, SymbolicStart, parse_stream_offset
+from cursus_spark.options import offsets as o
+from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound, OffsetSpec
+from cursus_spark.read.rate_limit import share_by_backlog
+from cursus_spark.stream.position import StreamPosition, SymbolicStart, parse_stream_offset
 
 NEW_YEAR = 1_767_225_600_000_000  # 2026 in microseconds
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cursus_spark import options as o
 from cursus_spark.errors import CursusError
-from cursus_spark.option_table import BY_LOWER_NAME, OPTIONS, options_for
+from cursus_spark.options import query_options as o
+from cursus_spark.options.table import BY_LOWER_NAME, OPTIONS, options_for
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}

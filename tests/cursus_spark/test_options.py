@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from cursus_spark import options as o
 from cursus_spark.errors import CursusError
-from cursus_spark.offsets import EARLIEST, GROUP, LATEST, Bound
+from cursus_spark.options import query_options as o
+from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}

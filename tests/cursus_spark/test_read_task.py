@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from cursus_spark.errors import CursusError
-from cursus_spark.options import parse_read_options
-from cursus_spark.planning import LogSlice
-from cursus_spark.reader import CursusReader
+from cursus_spark.options.query_options import parse_read_options
+from cursus_spark.read.planning import LogSlice
+from cursus_spark.read.reader import CursusReader
 from storage_core import Store
 
 TOPIC = "orders"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cursus_spark.options import parse_read_options, parse_write_options
-from cursus_spark.read_task import open_store
-from cursus_spark.write_task import open_for_write
+from cursus_spark.options.query_options import parse_read_options, parse_write_options
+from cursus_spark.read.task import open_store
+from cursus_spark.write.task import open_for_write
 from storage_core import StorageError
 from tests.storage_core.cli.commands import run
 

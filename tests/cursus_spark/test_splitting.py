@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus_spark.splitting import MIB, CutPoints, Piece, plan_tasks
+from cursus_spark.read.splits import MIB, CutPoints, Piece, plan_tasks
 
 RECORD = 100
 

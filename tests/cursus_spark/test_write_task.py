@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.errors import CursusError
-from cursus_spark.writer import CursusWriter
+from cursus_spark.write.writer import CursusWriter
 from storage_core import Store
 
 ROWS = StructType().add("value", "string")

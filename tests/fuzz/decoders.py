@@ -14,16 +14,19 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from storage_core import metafile, retention, state, transactions, watermark
-from storage_core.broker_index import parse_broker_index, parse_rustlog_index
-from storage_core.broker_records import parse_bodies
+from storage_core.brokers import summaries, transactions
+from storage_core.brokers.codecs.even_rows import payload_column
+from storage_core.brokers.codecs.index import parse_broker_index, parse_rustlog_index
+from storage_core.brokers.codecs.records import parse_bodies
+from storage_core.brokers.codecs.row_walk import walk_lanes
+from storage_core.brokers.codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
 from storage_core.errors import BrokenFrameError
-from storage_core.even_rows import payload_column
-from storage_core.foreign import summaries
-from storage_core.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
-from storage_core.index import parse_open, parse_sealed
-from storage_core.lanes import walk_lanes
-from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
+from storage_core.format import lock_state as state
+from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.format.sparse_index import parse_open, parse_sealed
+from storage_core.io import json_files as metafile
+from storage_core.metadata import high_watermark as watermark
+from storage_core.segments import deletion_markers
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
 from tests.storage_core.broker_oracle import CUTS, LAYOUT, plain_parse
@@ -145,7 +148,7 @@ def small_files(data: bytes, rng: Random) -> None:
     changed = mutated(data, rng)
     believed = {
         "watermark": watermark.unpack(changed) is not None,
-        "tomb": retention.unpack_tomb(changed) is not None,
+        "tomb": deletion_markers.unpack_tomb(changed) is not None,
         "state word": state.unpack(changed) != state.NEVER_USED,
         "table of rows": bool(summaries.unpack(changed)),
     }

@@ -8,8 +8,8 @@ from random import Random
 
 import crc32c
 
-from storage_core import metafile
-from storage_core.frame import HEADER_BYTES, TRAILER_BYTES
+from storage_core.format.frame import HEADER_BYTES, TRAILER_BYTES
+from storage_core.io import json_files as metafile
 
 _NUMBERS = (0, 1, 2, 7, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _LARGE = (*_NUMBERS, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from storage_core import Store, StoreConfig
-from storage_core.columns import READ_SCHEMA
+from storage_core.format.columns import READ_SCHEMA
 from tests.faults import faulty
 from tests.sizes import SEED, STORE_EXAMPLES
 from tests.stores import T0, TOPIC, errors, segments

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import Store, StoreConfig, metafile
+from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, StorageError
+from storage_core.io import json_files as metafile
 from storage_core.vfs import PosixVfs
 from tests.faults import FaultyVfs
 from tests.fuzz.checks import TOPICS, written

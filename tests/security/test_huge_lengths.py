@@ -12,9 +12,11 @@ import crc32c
 import pyarrow as pa
 import pytest
 
-from storage_core import Store, retention, state, watermark
+from storage_core import Store
+from storage_core.brokers.codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
 from storage_core.errors import BrokenFrameError, StorageError
-from storage_core.frame import (
+from storage_core.format import lock_state as state
+from storage_core.format.frame import (
     CODECS,
     HEADER_BYTES,
     FrameHeader,
@@ -23,8 +25,9 @@ from storage_core.frame import (
     pack_header,
     unpack_header,
 )
-from storage_core.frame_encode import draft_frame, finish_frame
-from storage_core.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
+from storage_core.format.frame_encode import draft_frame, finish_frame
+from storage_core.metadata import high_watermark as watermark
+from storage_core.segments import deletion_markers
 from tests.stores import TOPIC, columns_of, make_store, reopen, segment
 
 LITTLE = 32 << 20
@@ -130,7 +133,7 @@ def test_rows_that_claim_to_be_huge_are_not_read(fmt: RowFormat, length: int) ->
 def test_a_watermark_that_claims_a_billion_partitions_is_not_believed() -> None:
     head = struct.pack(">4sB3xI16s", b"CRSW", 1, 1 << 30, bytes(16))
     assert watermark.unpack(head + struct.pack(">I", crc32c.crc32c(head))) is None
-    assert retention.unpack_tomb(bytes(1000)) is None
+    assert deletion_markers.unpack_tomb(bytes(1000)) is None
     assert state.unpack(bytes(1000)) == state.NEVER_USED
 
 

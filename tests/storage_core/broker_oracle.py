@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from storage_core.broker_headers import NAMES, headers_column
-from storage_core.broker_records import Bodies
-from storage_core.columns import HEADERS
-from storage_core.rows import CURSUS, Rows, walk_scalar
+from storage_core.brokers.codecs.headers import NAMES, headers_column
+from storage_core.brokers.codecs.records import Bodies
+from storage_core.brokers.codecs.rows import CURSUS, Rows, walk_scalar
+from storage_core.format.columns import HEADERS
 
 TOPIC, PARTITION = "orders", 3
 NUMBERS = ("seq", "epoch", "schema_version", "aggregate_version")

@@ -11,7 +11,7 @@ import pytest
 
 from storage_core import OffsetRange, StagedPart, Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, DiskFullError
-from storage_core.handler import DiskHandler
+from storage_core.handlers.disk_handler import DiskHandler
 from tests.faults import CrashError, faulty
 from tests.handlers import NEVER_MS
 from tests.stores import TOPIC, columns_of, make_store, on, reopen, segment, values

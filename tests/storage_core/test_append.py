@@ -10,22 +10,9 @@ import pyarrow as pa
 import pytest
 
 from storage_core import OffsetRange
-from storage_core.errors import (
-    InvalidRecordError,
-)
+from storage_core.errors import InvalidRecordError
 from tests.faults import faulty
-from tests.stores import (
-    T0,
-    TOPIC,
-    errors,
-    make_store,
-    offsets,
-    on,
-    reopen,
-    rows,
-    segment,
-    values,
-)
+from tests.stores import T0, TOPIC, errors, make_store, offsets, on, reopen, rows, segment, values
 
 
 def test_append_returns_the_range_and_is_visible_everywhere(tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core.broker_encode import encode_control, encode_messages
-from storage_core.broker_headers import NAMES
-from storage_core.broker_records import parse_bodies
-from storage_core.columns import HEADERS
+from storage_core.brokers.codecs.encode import encode_control, encode_messages
+from storage_core.brokers.codecs.headers import NAMES
+from storage_core.brokers.codecs.records import parse_bodies
+from storage_core.brokers.codecs.rows import CURSUS_BROKER, Ending, walk_scalar
 from storage_core.errors import (
     InvalidRecordError,
     RecordTooLargeError,
     StorageError,
     UnsupportedColumnError,
 )
-from storage_core.rows import CURSUS_BROKER, Ending, walk_scalar
+from storage_core.format.columns import HEADERS
 from tests.storage_core.broker_oracle import (
     CUTS,
     LAYOUT,

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from storage_core.broker_index import (
+from storage_core.brokers.codecs.index import (
     IndexEntries,
     encode_index,
     parse_broker_index,

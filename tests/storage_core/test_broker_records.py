@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core.broker_ordinal import parse_ordinal
-from storage_core.broker_records import parse_bodies
+from storage_core.brokers.codecs.ordinal import parse_ordinal
+from storage_core.brokers.codecs.records import parse_bodies
 from tests.storage_core.broker_oracle import (
     CUTS,
     LAYOUT,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from storage_core import Store, metafile, topicfile
+from storage_core import Store
 from storage_core.errors import (
     ConfigError,
     DamagedMetadataError,
@@ -23,13 +23,15 @@ from storage_core.errors import (
     TopicNotFoundError,
     UnsafeFileError,
 )
-from storage_core.naming import (
+from storage_core.format.file_names import (
     MAX_OFFSET,
     parse_segment_file,
     parse_segment_files,
     segment_file,
 )
-from storage_core.topicfile import TopicFile
+from storage_core.io import json_files as metafile
+from storage_core.metadata import topic_file as topicfile
+from storage_core.metadata.topic_file import TopicFile
 from tests.faults import CrashError, faulty
 from tests.stores import TOPIC, errors, flips, make_store, on, refused, reopen, values
 

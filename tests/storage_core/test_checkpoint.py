@@ -9,19 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from storage_core import checkpoint, metafile
-from storage_core.checkpoint import Checkpoint
+from storage_core.io import json_files as metafile
+from storage_core.metadata import checkpoint
+from storage_core.metadata.checkpoint import Checkpoint
 from tests.faults import faulty
-from tests.stores import (
-    TOPIC,
-    after_reboot,
-    errors,
-    flips,
-    make_store,
-    on,
-    reopen,
-    values,
-)
+from tests.stores import TOPIC, after_reboot, errors, flips, make_store, on, reopen, values
 
 UUID_1 = UUID("0123456789abcdef0123456789abcdef")
 LINE = Checkpoint("t", 0, str(UUID_1), 250, 100, 4096, 250)

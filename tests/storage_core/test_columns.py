@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage_core.columns import HEADERS, Columns, make_columns
 from storage_core.errors import InvalidCommitError, InvalidRecordError
+from storage_core.format.columns import HEADERS, Columns, make_columns
 from tests.stores import TOPIC, columns_of, errors, make_store, rows, values
 
 GOOD, BAD = b"name", b"\xff\xfe"

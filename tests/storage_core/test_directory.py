@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import LayoutNotFoundError, Store
-from storage_core.directory import LAYOUT_NAMES
+from storage_core.store.open_directory import LAYOUT_NAMES
 
 
 @pytest.fixture

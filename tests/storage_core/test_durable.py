@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.durable import (
+from storage_core.errors import LockTimeoutError, TopicNotFoundError
+from storage_core.io.durable import (
     create_file,
-    ensure_lock_file,
-    locked,
     make_directories,
     read_file,
     remove_tree,
     replace_file,
     write_all,
 )
-from storage_core.errors import LockTimeoutError, TopicNotFoundError
+from storage_core.io.locks import ensure_lock_file, locked
 from tests.faults import CrashError, faulty
 from tests.processes import wait_until
 

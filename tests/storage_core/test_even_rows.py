@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.even_rows import payload_column, walk_even
-from storage_core.rows import (
+from storage_core.brokers.codecs.even_rows import payload_column, walk_even
+from storage_core.brokers.codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
     RUSTLOG,

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage_core.columns import Columns
 from storage_core.errors import BrokenFrameError
-from storage_core.frame import (
+from storage_core.format.columns import Columns
+from storage_core.format.frame import (
     HEADER_BYTES,
     FrameHeader,
     check_frame,
@@ -19,7 +19,7 @@ from storage_core.frame import (
     pack_header,
     unpack_header,
 )
-from storage_core.frame_encode import EncodedFrame, draft_frame, finish_frame
+from storage_core.format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from tests.stores import T0, columns_of, flips, refused
 
 ONE_VALUE = bytes.fromhex(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_core import StoreConfig
-from storage_core.columns import Columns
-from storage_core.frame_queue import FrameQueue
-from storage_core.records import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
+from storage_core.commit.frame_builder import FrameQueue
+from storage_core.format.columns import Columns
+from storage_core.types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
 from tests.stores import columns_of
 
 

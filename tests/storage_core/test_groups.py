@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from storage_core import Store, groups, metafile
+from storage_core import Store
 from storage_core.errors import (
     DamagedMetadataError,
     DiskFullError,
@@ -17,6 +17,8 @@ from storage_core.errors import (
     PartitionNotFoundError,
     TopicNotFoundError,
 )
+from storage_core.io import json_files as metafile
+from storage_core.metadata import consumer_groups as groups
 from tests.faults import faulty
 from tests.stores import T0, TOPIC, flips, make_store, on, refused, reopen
 

@@ -20,7 +20,7 @@ from storage_core.errors import (
     StoreClosedError,
     UnsupportedColumnError,
 )
-from storage_core.handler import DiskHandler
+from storage_core.handlers.disk_handler import DiskHandler
 from tests.faults import FaultyVfs, faulty
 from tests.handlers import NEVER_MS, Gate, handler_on, new_handler, stored
 from tests.processes import wait_until
@@ -299,7 +299,7 @@ def test_closing_twice_and_from_several_threads_is_fine(tmp_path: Path) -> None:
 def test_more_than_one_column_can_hold_is_written_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_core.partition_writer._PIECE_BYTES", 1000)
+    monkeypatch.setattr("storage_core.handlers.batch_writer._PIECE_BYTES", 1000)
     with new_handler(tmp_path, linger_ms=NEVER_MS) as handler:
         futures = []
         for number in range(50):

@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import CommitUnknownError, StoreClosedError, WriteFailedError
-from storage_core.handler import DiskHandler
+from storage_core.handlers.disk_handler import DiskHandler
 from tests.faults import faulty
 from tests.handlers import NEVER_MS
 from tests.processes import wait_until

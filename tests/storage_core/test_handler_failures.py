@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.errors import (
-    CollectedError,
-    StorageError,
-    WriteFailedError,
-)
-from storage_core.handler import DiskHandler
+from storage_core.errors import CollectedError, StorageError, WriteFailedError
+from storage_core.handlers.disk_handler import DiskHandler
 from tests.faults import CrashError, faulty
 from tests.handlers import NEVER_MS, handler_on, new_handler, stored
 from tests.processes import wait_until

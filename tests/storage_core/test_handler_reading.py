@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core.errors import (
-    OffsetOutOfRangeError,
-)
+from storage_core.errors import OffsetOutOfRangeError
 from tests.faults import faulty
 from tests.handlers import NEVER_MS, Gate, handler_on, new_handler, stored
 

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from storage_core import Store, StoreConfig, identity, metafile
+from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, IdentityError
-from storage_core.opening import require_writable
+from storage_core.io import json_files as metafile
+from storage_core.metadata import identity
+from storage_core.metadata.opening import require_writable
 from tests.faults import CrashError, faulty
 from tests.stores import T0, TOPIC, errors, flips, make_store, refused, reopen, values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from storage_core.index import (
+from storage_core.format.sparse_index import (
     NO_TIMESTAMP,
     IndexBuilder,
     IndexKind,
@@ -17,7 +17,7 @@ from storage_core.index import (
     parse_sealed,
     seal,
 )
-from storage_core.records import Extent, OffsetPosition
+from storage_core.types import Extent, OffsetPosition
 from tests.stores import T0, flips
 
 SEALED_OFFSETS = bytes.fromhex(

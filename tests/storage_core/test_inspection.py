@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
+from storage_core.checks.inspect import TimeSpan, frames, indexes, time_span
 from storage_core.errors import BrokenFrameError
-from storage_core.inspection import TimeSpan, frames, indexes, time_span
 from tests.stores import T0, TOPIC, make_store, overwrite, segment
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from storage_core import DiskManager, Store, StoreConfig
-from storage_core.maintainer import Maintainer
+from storage_core.handlers.background import Maintainer
 from tests.lives import contents, in_segments, numbered
 from tests.stores import TOPIC, names, offsets, overwrite, segment
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import metafile
 from storage_core.errors import DamagedMetadataError
+from storage_core.io import json_files as metafile
 from tests.faults import faulty
 from tests.stores import flips, refused
 

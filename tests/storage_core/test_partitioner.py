@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core.partitioner import NO_KEY, murmur2, partition_for_keys
+from storage_core.format.partitioner import NO_KEY, murmur2, partition_for_keys
 
 # From UtilsTest.testMurmur2 of Apache Kafka.
 KAFKA_VECTORS = {

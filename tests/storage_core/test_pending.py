@@ -9,7 +9,7 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, as_comple
 import pytest
 
 from storage_core.errors import WriteFailedError
-from storage_core.pending import Batch, PendingOffset
+from storage_core.handlers.futures import Batch, PendingOffset
 
 
 class Owner:

@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.durable import write_all
 from storage_core.errors import ConfigError
+from storage_core.io.durable import write_all
 from storage_core.vfs import OpenMode, PosixVfs
 from storage_core.vfs.linux import Linux
 from storage_core.vfs.portable import Portable

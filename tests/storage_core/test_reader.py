@@ -12,23 +12,14 @@ import pyarrow as pa
 import pytest
 
 from storage_core import OffsetRange, Store
-from storage_core.columns import READ_SCHEMA
 from storage_core.errors import (
     DataLossError,
     InvalidRecordError,
     OffsetOutOfRangeError,
     StorageError,
 )
-from tests.stores import (
-    T0,
-    TOPIC,
-    make_store,
-    offsets,
-    reopen,
-    rows,
-    segment,
-    values,
-)
+from storage_core.format.columns import READ_SCHEMA
+from tests.stores import T0, TOPIC, make_store, offsets, reopen, rows, segment, values
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from storage_core.retention import pack_tomb, segments_to_drop, unpack_tomb
+from storage_core.maintenance.retention import segments_to_drop
+from storage_core.segments.deletion_markers import pack_tomb, unpack_tomb
 from tests.faults import CHANGES, CrashError, faulty
 from tests.stores import (
     T0,

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core import lanes
-from storage_core.errors import InvalidRecordError, RecordTooLargeError
-from storage_core.even_rows import payload_column
-from storage_core.lanes import walk_lanes, walk_many
-from storage_core.rows import (
+from storage_core.brokers.codecs import row_walk as lanes
+from storage_core.brokers.codecs.even_rows import payload_column
+from storage_core.brokers.codecs.row_walk import walk_lanes, walk_many
+from storage_core.brokers.codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
     RUSTLOG,
@@ -30,6 +29,7 @@ from storage_core.rows import (
     slices_column,
     walk_scalar,
 )
+from storage_core.errors import InvalidRecordError, RecordTooLargeError
 
 SMALL = RowFormat(header_bytes=4, has_offset=False, max_payload=300, min_payload=1)
 SMALL_WITH_OFFSET = RowFormat(header_bytes=12, has_offset=True, max_payload=300)
@@ -179,7 +179,7 @@ def test_encoding_a_slice_encodes_only_the_slice() -> None:
 
 
 def test_long_stretches_are_cut_where_arrow_offsets_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_core.rows._INT32_MAX", 10)
+    monkeypatch.setattr("storage_core.brokers.codecs.rows._INT32_MAX", 10)
     data = pa.py_buffer(b"..aaaa....bbb.c......dd")
     starts, lengths = np.array([2, 10, 14, 21]), np.array([4, 3, 1, 2])
     assert slices_column(data, starts, lengths).to_pylist() == [b"aaaa", b"bbb", b"c", b"dd"]

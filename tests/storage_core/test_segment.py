@@ -9,12 +9,12 @@ import pytest
 
 from storage_core import StoreConfig
 from storage_core.errors import RecordTooLargeError, SegmentStateError
-from storage_core.frame import unpack_header
-from storage_core.index import parse_open, parse_sealed
-from storage_core.layouts import NativeLayout
-from storage_core.layouts.base import Chunk, Place
-from storage_core.segment import ActiveSegment
-from storage_core.source import MappedSource, WindowSource
+from storage_core.format.frame import unpack_header
+from storage_core.format.layout_protocol import Chunk, Place
+from storage_core.format.native import NativeLayout
+from storage_core.format.sparse_index import parse_open, parse_sealed
+from storage_core.io.byte_source import MappedSource, WindowSource
+from storage_core.segments.active import ActiveSegment
 from tests.faults import faulty
 from tests.stores import (
     TOPIC,

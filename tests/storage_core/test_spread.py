@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from storage_core import spread as module
-from storage_core.spread import spread, spread_waits, use_processors
+from storage_core.io import parallel as module
+from storage_core.io.parallel import spread, spread_waits, use_processors
 
 LARGE = 1 << 20
 

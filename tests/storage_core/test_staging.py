@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from storage_core.commit.staging import Stage
 from storage_core.errors import InvalidCommitError, WriteFailedError
-from storage_core.staging import Stage
 from tests.stores import TOPIC, after_reboot, columns_of, errors, make_store, values
 
 LARGE = [b"x" * 1000] * 2000

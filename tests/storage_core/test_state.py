@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage_core.state import (
+from storage_core.format.lock_state import (
     CLEAN,
     DIRTY,
     NEVER_USED,

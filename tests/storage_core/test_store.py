@@ -22,14 +22,7 @@ from storage_core.errors import (
     UnsafeFilesystemError,
 )
 from tests.faults import faulty
-from tests.stores import (
-    TOPIC,
-    lock_file,
-    make_store,
-    on,
-    reopen,
-    values,
-)
+from tests.stores import TOPIC, lock_file, make_store, on, reopen, values
 
 
 def test_missing_and_empty_directories_need_create(tmp_path: Path) -> None:

@@ -9,19 +9,10 @@ from pathlib import Path
 import pytest
 
 from storage_core import OffsetRange
-from storage_core.errors import (
-    StorageError,
-)
+from storage_core.errors import StorageError
 from tests.faults import faulty
 from tests.processes import wait_until
-from tests.stores import (
-    TOPIC,
-    errors,
-    make_store,
-    on,
-    reopen,
-    values,
-)
+from tests.stores import TOPIC, errors, make_store, on, reopen, values
 
 
 def test_batch_policy_syncs_before_it_returns(tmp_path: Path) -> None:

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core.broker_encode import ABORT, encode_control, encode_messages
-from storage_core.broker_records import parse_bodies
-from storage_core.columns import HEADERS
-from storage_core.errors import DamagedMetadataError
-from storage_core.rows import CURSUS_BROKER, walk_scalar
-from storage_core.transactions import (
+from storage_core.brokers.codecs.encode import ABORT, encode_control, encode_messages
+from storage_core.brokers.codecs.records import parse_bodies
+from storage_core.brokers.codecs.rows import CURSUS_BROKER, walk_scalar
+from storage_core.brokers.transactions import (
     JournalState,
     TransactionColumns,
     TransactionIndex,
     parse_journal,
     visible_mask,
 )
+from storage_core.errors import DamagedMetadataError
+from storage_core.format.columns import HEADERS
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import RecoveryNeededError
-from storage_core.watermark import Watermark, pack, publish, read, rebuild, unpack
+from storage_core.metadata.high_watermark import Watermark, pack, publish, read, rebuild, unpack
 from tests.faults import faulty
 from tests.stores import TOPIC, errors, flips, make_store, on, reopen, values
 

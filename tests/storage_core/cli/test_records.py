@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage_core import Store
-from storage_core.partitioner import partition_for_keys
+from storage_core.format.partitioner import partition_for_keys
 from tests.storage_core.cli.commands import LAYOUTS, TOPIC, done, made, run, timed, values_of
 from tests.stores import rows
 

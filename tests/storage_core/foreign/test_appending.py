@@ -12,20 +12,8 @@ import numpy as np
 import pytest
 
 from storage_core import OffsetRange, Store, StoreConfig
-from storage_core.errors import (
-    WriteFailedError,
-)
-from tests.brokers import (
-    BROKER,
-    KINDS,
-    NESTED,
-    RUSTLOG,
-    TOPIC,
-    Kind,
-    details,
-    message,
-    read,
-)
+from storage_core.errors import WriteFailedError
+from tests.brokers import BROKER, KINDS, NESTED, RUSTLOG, TOPIC, Kind, details, message, read
 from tests.faults import FaultyVfs, faulty
 from tests.stores import columns_of, errors
 

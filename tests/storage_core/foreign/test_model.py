@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core import Store, lanes
-from storage_core.foreign import chunks, segment
+from storage_core import Store
+from storage_core.brokers import chunks, segment
+from storage_core.brokers.codecs import row_walk as lanes
 from tests.brokers import KINDS, Kind, details, message, plain_read, read, row, rust_row
 from tests.storage_core.broker_oracle import messages
 

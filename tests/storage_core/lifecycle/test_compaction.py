@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from storage_core import Store, StoreConfig, UpkeepProgress
-from storage_core.clean_marks import CleanMark, CleanMarks
 from storage_core.errors import ConfigError
+from storage_core.maintenance.clean_marks import CleanMark, CleanMarks
 from tests.faults import FaultyVfs, faulty
 from tests.lives import Record, contents, in_segments, latest, numbered
 from tests.stores import TOPIC, errors, names

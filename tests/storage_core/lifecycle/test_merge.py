@@ -8,8 +8,8 @@ import pytest
 
 from storage_core import Store, UpkeepProgress
 from storage_core.errors import DamagedLogError
-from storage_core.merging import merge_groups
-from storage_core.sealed_log import Sealed
+from storage_core.maintenance.merge import merge_groups
+from storage_core.segments.sealed import Sealed
 from storage_core.vfs import FileStat
 from tests.lives import contents, in_segments, numbered
 from tests.stores import T0, TOPIC, errors, names, overwrite, segment, segments

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from storage_core import Store
+from storage_core.checks.inspect import frames
 from storage_core.errors import ConfigError
-from storage_core.frame import CODECS
-from storage_core.inspection import frames
+from storage_core.format.frame import CODECS
 from tests.brokers import BROKER
 from tests.lives import contents, in_segments, numbered
 from tests.stores import T0, TOPIC

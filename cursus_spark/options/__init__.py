@@ -1,0 +1,1 @@
+"""The options of a query: one table, parsed once on the driver."""

@@ -1,0 +1,265 @@
+"""Where a query starts and ends, as users write it: words, JSON, timestamps.
+
+The text of an option becomes an ``OffsetSpec``: one ``Bound`` for everything, and others for single
+topics and partitions. A spec knows no topics; the planner asks it for the bound of each partition
+that exists.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import CursusError, cursus_error, shown
+
+BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
+
+_OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES_EXAMPLE = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
+_TIME_WORDS = "milliseconds since 1970 or an ISO-8601 time such as 2026-01-01T00:00:00Z"
+_MAX_OFFSET = (1 << 63) - 1
+_MAX_PARTITION = (1 << 31) - 1
+_MAX_MILLISECONDS = 253_402_300_799_999  # the last of year 9999, as far as Spark can print
+_MIN_MICROSECONDS = -62_135_596_800_000_000  # the first of year 1
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC)."""
+
+    kind: BoundKind
+    value: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "timestamp":
+            return iso_time(self.value)
+        return str(self.value) if self.kind == "offset" else self.kind
+
+
+EARLIEST, LATEST, GROUP = Bound("earliest"), Bound("latest"), Bound("group")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Bounds for partitions, for topics, and for all others, the most special one first.
+
+    Attributes:
+        option: The option that gave it, for messages.
+        default: The bound of every partition that is not named.
+        topics: Bounds of whole topics.
+        partitions: Bounds of single partitions, by topic and number.
+    """
+
+    option: str
+    default: Bound
+    topics: Mapping[str, Bound] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, int], Bound] = field(default_factory=dict)
+
+    def bound(self, topic: str, partition: int) -> Bound:
+        """The bound of one partition."""
+        found = self.partitions.get((topic, partition)) or self.topics.get(topic)
+        return found or self.default
+
+    def named_topics(self) -> set[str]:
+        """Topics the user named, to be checked against those that exist."""
+        return {*self.topics, *(topic for topic, _ in self.partitions)}
+
+    def bounds(self) -> dict[str, Bound]:
+        """All bounds by a name for messages: ``orders-0``, ``orders``, or ``""`` for the rest."""
+        named = {f"{topic}-{number}": bound for (topic, number), bound in self.partitions.items()}
+        return {**named, **self.topics, "": self.default}
+
+    def over(self, other: OffsetSpec) -> OffsetSpec:
+        """This spec, with the other one for what this one does not name."""
+        topics = {**other.topics, **self.topics}
+        partitions = {
+            key: bound for key, bound in other.partitions.items() if key[0] not in self.topics
+        }
+        return OffsetSpec(self.option, other.default, topics, {**partitions, **self.partitions})
+
+    def describe(self) -> str:
+        """The spec in a short, stable text, such as ``latest``."""
+        named = {name: str(bound) for name, bound in self.bounds().items() if name}
+        if not named:
+            return str(self.default)
+        return f"{self.default} {json.dumps(named, sort_keys=True)}"
+
+
+def parse_offsets(option: str, text: str, *, default: Bound, group: bool = False) -> OffsetSpec:
+    """Parse ``startingOffsets`` or ``endingOffsets``.
+
+    Args:
+        option: Name of the option, for messages and for the spec.
+        text: A word, or JSON that may leave partitions out.
+        default: The bound of partitions the JSON leaves out.
+        group: Whether the word ``group`` is allowed.
+    """
+    words = {"earliest": EARLIEST, "latest": LATEST} | ({"group": GROUP} if group else {})
+    word = words.get(text.strip().lower())
+    if word:
+        return OffsetSpec(option, word)
+    expected = f"expected earliest, latest or JSON such as {_OFFSETS_EXAMPLE}"
+    return _parse_json(option, text, default, _offset_bound, expected)
+
+
+def parse_times(option: str, text: str, *, default: Bound) -> OffsetSpec:
+    """Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
+    return _parse_json(
+        option, text, default, _time_bound, f"expected JSON such as {_TIMES_EXAMPLE}"
+    )
+
+
+def parse_time(option: str, text: str) -> OffsetSpec:
+    """Parse ``startingTimestamp`` or ``endingTimestamp``: one time for everything."""
+    bound = _time_bound(text.strip(), of_topic=False)
+    if bound is None:
+        raise cursus_error(
+            "OPTION_INVALID", f"Option '{option}' must be {_TIME_WORDS}, got {shown(text)}."
+        )
+    return OffsetSpec(option, bound)
+
+
+def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
+    """Refuse a batch that starts at the end, ends at the start, or ends before it starts."""
+    for name, bound in start.bounds().items():
+        if bound == LATEST:
+            raise cursus_error(
+                "START_LATEST_IN_BATCH",
+                f"startingOffsets{_of(name)} can't be latest in a batch query. Use earliest, an "
+                "offset, or readStream.",
+            )
+    for name, bound in end.bounds().items():
+        if bound == EARLIEST:
+            raise cursus_error(
+                "END_EARLIEST_IN_BATCH",
+                f"endingOffsets{_of(name)} can't be earliest in a batch query. Use latest or an "
+                "offset.",
+            )
+    _check_order("", start, start.default, end, end.default)
+    for topic in sorted({*start.topics, *end.topics}):
+        low, high = start.topics.get(topic, start.default), end.topics.get(topic, end.default)
+        _check_order(topic, start, low, end, high)
+    for topic, number in sorted({*start.partitions, *end.partitions}):
+        low, high = start.bound(topic, number), end.bound(topic, number)
+        _check_order(f"{topic}-{number}", start, low, end, high)
+
+
+def iso_time(microseconds: int) -> str:
+    """A time as ISO-8601 in UTC, as short as its precision allows."""
+    time = _EPOCH + datetime.timedelta(microseconds=microseconds)
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def load_json(text: str) -> Any:
+    """Parse JSON, refusing what Python's parser lets pass.
+
+    Raises:
+        ValueError: not JSON, a key twice in one object, NaN, or nested without end.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def parse_partition(text: str) -> int:
+    """A partition number as it stands in JSON keys: plain decimal digits.
+
+    Raises:
+        ValueError: anything else, such as ``-1``, ``01`` or ``2147483648``.
+    """
+    if not re.fullmatch(r"0|[1-9][0-9]{0,9}", text) or int(text) > _MAX_PARTITION:
+        raise ValueError(f"{text!r} is not a partition number")
+    return int(text)
+
+
+def _of(name: str) -> str:
+    return f" for {name}" if name else ""
+
+
+def _check_order(name: str, start: OffsetSpec, low: Bound, end: OffsetSpec, high: Bound) -> None:
+    if low.kind == high.kind and low.value > high.value:
+        raise cursus_error(
+            "OFFSETS_INVALID",
+            f"{start.option}{_of(name)} is {low}, after {end.option}, which is {high}. "
+            "Let the start come first.",
+        )
+
+
+def _parse_json(option: str, text: str, default: Bound, parse: Any, expected: str) -> OffsetSpec:
+    topics: dict[str, Bound] = {}
+    partitions: dict[tuple[str, int], Bound] = {}
+    try:
+        found = load_json(text)
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        for topic, item in found.items():
+            if not topic:
+                raise ValueError("a topic without a name")
+            if not isinstance(item, dict):
+                topics[topic] = _required(parse(item, of_topic=True))
+                continue
+            for number, value in item.items():
+                key = (topic, parse_partition(number))
+                partitions[key] = _required(parse(value, of_topic=False))
+    except ValueError:
+        raise _offsets_error(option, text, expected) from None
+    return OffsetSpec(option, default, topics, partitions)
+
+
+def _offsets_error(option: str, text: str, expected: str) -> CursusError:
+    return cursus_error("OFFSETS_INVALID", f"Option '{option}': {expected}, got {shown(text)}.")
+
+
+def _required(bound: Bound | None) -> Bound:
+    if bound is None:
+        raise ValueError("not a bound")
+    return bound
+
+
+def _offset_bound(value: object, *, of_topic: bool) -> Bound | None:
+    if of_topic:
+        words = {"earliest": EARLIEST, "latest": LATEST}
+        return words.get(value.strip().lower()) if isinstance(value, str) else None
+    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value <= _MAX_OFFSET:
+        return None
+    return {-1: LATEST, -2: EARLIEST}.get(value) or Bound("offset", value)
+
+
+def _time_bound(value: object, *, of_topic: bool) -> Bound | None:
+    del of_topic  # a time means the same for a topic as for a partition
+    if isinstance(value, str):
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            return _iso_bound(value)
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_MILLISECONDS:
+        return None
+    return Bound("timestamp", value * 1000)
+
+
+def _iso_bound(text: str) -> Bound | None:
+    try:
+        time = datetime.datetime.fromisoformat(text)
+        aware = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+    except ValueError:
+        return None
+    microseconds = (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+    # A zone can move a time out of the years that can be printed.
+    printable = _MIN_MICROSECONDS <= microseconds < (_MAX_MILLISECONDS + 1) * 1000
+    return Bound("timestamp", microseconds) if printable else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result
+
+
+def _refuse_constant(text: str) -> object:
+    raise ValueError(f"{text} is not JSON")

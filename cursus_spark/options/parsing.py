@@ -1,0 +1,205 @@
+"""The text of one option becomes a value, or an error that names the option as users write it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CursusError, cursus_error, shown
+from .offsets import load_json, parse_partition
+
+_MAX_LONG = (1 << 63) - 1
+_MAX_INT = (1 << 31) - 1
+_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
+_BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MILLISECONDS = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+Parser = Callable[[str, str], Any]
+"""Takes the option's name and its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which topics to read: exactly one of the three fields is set.
+
+    Attributes:
+        topics: Topics by name, without repetition.
+        pattern: A regular expression that matches the whole name of a topic.
+        partitions: Single partitions by topic.
+    """
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    partitions: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+
+    def named(self) -> tuple[str, ...]:
+        """The topics that have to exist; none under a pattern."""
+        if self.partitions is not None:
+            return tuple(topic for topic, _ in self.partitions)
+        return self.topics or ()
+
+    def includes(self, topic: str, partition: int) -> bool:
+        """Whether a partition of a topic is asked for."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        if self.partitions is not None:
+            return partition in dict(self.partitions).get(topic, ())
+        return topic in (self.topics or ())
+
+
+def invalid(name: str, expectation: str, text: str) -> CursusError:
+    """The error for a value that an option does not take."""
+    return cursus_error(
+        "OPTION_INVALID", f"Option '{name}' must be {expectation}, got {shown(text)}."
+    )
+
+
+def positive_int(name: str, text: str) -> int:
+    """A whole number from 1 to what a Java int holds."""
+    return _number(name, text, 1, _MAX_INT, "a positive integer")
+
+
+def positive_long(name: str, text: str) -> int:
+    """A whole number from 1 to what a Java long holds."""
+    return _number(name, text, 1, _MAX_LONG, "a positive integer")
+
+
+def version(name: str, text: str) -> int:
+    """A whole number from 0, as ``foreachBatch`` counts."""
+    return _number(name, text, 0, _MAX_LONG, "a non-negative integer")
+
+
+def boolean(name: str, text: str) -> bool:
+    """``true`` or ``false`` and nothing else: a typing error must not switch a safeguard off."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise invalid(name, "true or false", text)
+    return word == "true"
+
+
+def byte_size(name: str, text: str) -> int:
+    """A number of bytes, with the suffixes Spark knows: ``128m`` is 128 MiB."""
+    found = re.fullmatch(r"([0-9]{1,19}) ?([kmgt]?)(?:i?b)?", text.strip().lower())
+    size = int(found[1]) * _BYTE_UNITS[found[2]] if found else 0
+    if not 0 < size <= _MAX_LONG:
+        raise invalid(name, "a positive size such as 128m", text)
+    return size
+
+
+def duration_ms(name: str, text: str) -> int:
+    """A time span in milliseconds: ``500ms``, ``15m``, ``2h``; a bare number is milliseconds."""
+    found = re.fullmatch(r"([0-9]{1,19}) ?([a-z]*)", text.strip().lower())
+    span = int(found[1]) * _MILLISECONDS.get(found[2], 0) if found else 0
+    if not 0 < span <= _MAX_LONG:
+        raise invalid(name, "a positive duration such as 15m or 500ms", text)
+    return span
+
+
+def choice(*words: str) -> Parser:
+    """A parser that takes one of some words."""
+
+    def parse(name: str, text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            listed = f"one of {', '.join(words)}" if len(words) > 1 else words[0]
+            raise invalid(name, listed, text)
+        return word
+
+    return parse
+
+
+def name_text(name: str, text: str) -> str:
+    """A name that is not blank; the engine decides which characters it may have."""
+    if not text.strip():
+        raise invalid(name, "a name", text)
+    return text.strip()
+
+
+def directory(name: str, text: str) -> str:
+    """An absolute path, from a path or a ``file:`` URI, which is what a catalog makes of it.
+
+    It is made absolute on the driver, because executors have working directories of their own.
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
+    path = text
+    if found and found[1].lower() == "file":
+        path = re.sub(r"^/{2,}", "/", text[len("file:") :])
+    elif found:
+        raise invalid(name, "a directory of a mounted file system", text)
+    if not path.strip() or "\0" in path:
+        raise invalid(name, "a directory", text)
+    return os.path.abspath(path)
+
+
+def raw(name: str, text: str) -> str:
+    """The text as it is, for options that are parsed together with others."""
+    del name
+    return text
+
+
+def topic_list(name: str, text: str) -> Subscription:
+    """Topics separated by commas."""
+    topics = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
+    if not topics:
+        raise cursus_error(
+            "OPTION_INVALID",
+            f"No topics to subscribe to as specified value for option '{name}' is {shown(text)}.",
+        )
+    return Subscription(topics=tuple(topics))
+
+
+def topic_pattern(name: str, text: str) -> Subscription:
+    """A regular expression for whole topic names."""
+    if not text.strip():
+        raise cursus_error(
+            "OPTION_INVALID",
+            f"Pattern to subscribe is empty as specified value for option '{name}' is "
+            f"{shown(text)}.",
+        )
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise invalid(name, f"a regular expression ({error})", text) from None
+    return Subscription(pattern=text)
+
+
+def topic_partitions(name: str, text: str) -> Subscription:
+    """Partitions by topic, as JSON."""
+    try:
+        found = load_json(text)
+        if not isinstance(found, dict) or not found or "" in found:
+            raise ValueError("not an object of topics")
+        chosen = tuple((topic, _partition_list(found[topic])) for topic in sorted(found))
+    except ValueError:
+        raise cursus_error(
+            "OPTION_INVALID",
+            f"Option '{name}': expected JSON such as {_ASSIGN_EXAMPLE}, got {shown(text)}.",
+        ) from None
+    return Subscription(partitions=chosen)
+
+
+def _partition_list(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("not a list of partitions")
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in value):
+        raise ValueError("not partition numbers")
+    return tuple(sorted({parse_partition(str(number)) for number in value}))
+
+
+def _number(name: str, text: str, low: int, high: int, expectation: str) -> int:
+    digits = text.strip()
+    number = int(digits) if re.fullmatch(r"\+?[0-9]{1,19}", digits) else -1
+    if not low <= number <= high:
+        raise invalid(name, expectation, text)
+    return number

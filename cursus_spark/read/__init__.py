@@ -1,0 +1,1 @@
+"""Batch reads: ranges, splits per segment, tasks."""

@@ -1,0 +1,219 @@
+"""Which topics a query reads and from where to where: options resolved against the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from storage_core import Store
+
+from ..errors import CursusError, cursus_error
+from ..options.offsets import Bound, OffsetSpec, iso_time
+from ..options.parsing import Subscription
+from ..options.query_options import ReadOptions
+
+_log = logging.getLogger("cursus_spark")
+
+TopicPartition = tuple[str, int]
+
+
+class Available(NamedTuple):
+    """What one partition holds at one instant: first offset and visible end."""
+
+    start: int
+    end: int
+
+
+def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
+    """The topics that a query reads, all of which exist.
+
+    Raises:
+        CursusError: a topic that the user named does not exist.
+    """
+    existing = store.topics()
+    named = set(subscription.named())
+    missing = sorted(named - set(existing))
+    if missing:
+        raise topic_missing(store, missing[0])
+    return [
+        topic
+        for topic in existing
+        if topic in named
+        or any(
+            subscription.includes(topic, partition)
+            for partition in range(store.topic(topic).partitions)
+        )
+    ]
+
+
+def available(store: Store, subscription: Subscription) -> dict[TopicPartition, Available]:
+    """Every subscribed partition with what it holds; one watermark read per topic."""
+    found: dict[TopicPartition, Available] = {}
+    for topic in subscribed_topics(store, subscription):
+        for partition, end in enumerate(store.visible_ends(topic)):
+            if subscription.includes(topic, partition):
+                start = min(store.start_offset(topic, partition), end)
+                found[topic, partition] = Available(start, end)
+    _require_assigned(subscription, found)
+    return found
+
+
+def _require_assigned(
+    subscription: Subscription, found: Mapping[TopicPartition, Available]
+) -> None:
+    for topic, partitions in subscription.partitions or ():
+        for partition in partitions:
+            if (topic, partition) not in found:
+                raise partition_missing(topic, partition)
+
+
+def topic_missing(store: Store, topic: str) -> CursusError:
+    """The error for a topic that the user named and nobody made."""
+    found = ", ".join(store.topics()[:20]) or "none"
+    return cursus_error(
+        "TOPIC_NOT_FOUND",
+        f"Topic '{topic}' does not exist in {store.path}. Topics found: {found}.",
+    )
+
+
+def partition_missing(topic: str, partition: int) -> CursusError:
+    """The error for a partition that the user named and nobody made."""
+    return cursus_error(
+        "PARTITION_NOT_FOUND", f"Option 'assign': topic '{topic}' has no partition {partition}."
+    )
+
+
+def resolve_start(
+    store: Store, options: ReadOptions, where: TopicPartition, held: Available
+) -> int:
+    """The offset a query starts at in one partition.
+
+    Raises:
+        CursusError: the records asked for are gone, or there is none at or after the time.
+    """
+    bound = options.starting.bound(*where)
+    if bound.kind == "earliest":
+        return held.start
+    if bound.kind == "latest":
+        return held.end
+    if bound.kind == "timestamp":
+        found = store.offset_for_timestamp(*where, bound.value)
+        if found is not None:
+            return min(found, held.end)
+        if options.by_timestamp_strategy == "latest":
+            return held.end
+        raise cursus_error(
+            "NO_OFFSET_FOR_TIMESTAMP",
+            f"No record in {_name(where)} at or after {iso_time(bound.value)}. Set "
+            "startingOffsetsByTimestampStrategy to 'latest' to start at the end.",
+        )
+    return within(where, bound.value, held, fail=options.fail_on_data_loss)
+
+
+def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held: Available) -> int:
+    """The offset a batch query stops before in one partition.
+
+    Raises:
+        StorageError: it is the log's end, and damaged records follow there: a broker's directory
+            has no watermark, so the end would come silently too early.
+    """
+    bound = options.ending.bound(*where)
+    if bound.kind == "offset":
+        return within(where, bound.value, held, fail=options.fail_on_data_loss)
+    if bound.kind == "timestamp":
+        found = store.offset_for_timestamp(*where, bound.value)
+        if found is not None:
+            return min(found, held.end)
+    store.require_sound_end(*where)
+    return held.end
+
+
+def within(where: TopicPartition, offset: int, held: Available, *, fail: bool) -> int:
+    """An offset that the partition holds; outside of it an error or, if asked for, the nearest."""
+    if held.start <= offset <= held.end:
+        return offset
+    error = aged_out(where, offset, held) if offset < held.start else beyond(where, offset, held)
+    _raise_or_warn(error, fail=fail)
+    return min(max(offset, held.start), held.end)
+
+
+def lose(options: ReadOptions, error: CursusError) -> None:
+    """Fail because records are gone or, with ``failOnDataLoss`` false, warn and go on."""
+    _raise_or_warn(error, fail=options.fail_on_data_loss)
+
+
+def _raise_or_warn(error: CursusError, *, fail: bool) -> None:
+    if fail:
+        raise error
+    _log.warning("%s", error)
+
+
+def aged_out(where: TopicPartition, offset: int, held: Available) -> CursusError:
+    """The error for records that retention has removed."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{_name(where)}: records {offset} to {held.start - 1} are no longer in the log (it now "
+        f"starts at {held.start}). Set failOnDataLoss to false to continue from {held.start}.",
+    )
+
+
+def beyond(where: TopicPartition, offset: int, held: Available) -> CursusError:
+    """The error for an offset past the end."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{_name(where)}: offset {offset} is past the end of the log ({held.end}). Records may "
+        f"have been lost; set failOnDataLoss to false to continue from {held.end}.",
+    )
+
+
+def vanished(where: TopicPartition, start: int, end: int) -> CursusError:
+    """The error for planned records whose files are missing."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{_name(where)}: records {start} to {end - 1} are no longer in the log. Set "
+        "failOnDataLoss to false to read what is left.",
+    )
+
+
+def check_named(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> None:
+    """Refuse bounds for topics or partitions that the query does not read: a typing error."""
+    topics = {topic for topic, _ in held}
+    for topic in sorted(spec.named_topics() - topics):
+        raise cursus_error(
+            "OFFSETS_INVALID",
+            f"Option '{spec.option}' names topic '{topic}', which the query does not read. "
+            f"Topics read: {', '.join(sorted(topics)) or 'none'}.",
+        )
+    for topic, partition in sorted(set(spec.partitions) - set(held)):
+        raise cursus_error(
+            "OFFSETS_INVALID",
+            f"Option '{spec.option}' names {topic}-{partition}, which the query does not read.",
+        )
+
+
+def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and end offset of every partition that a batch query reads."""
+    held = available(store, options.subscription)
+    for spec in (options.starting, options.ending):
+        check_named(spec, held)
+    ranges = {}
+    for where, bounds in held.items():
+        start = resolve_start(store, options, where, bounds)
+        end = resolve_end(store, options, where, bounds)
+        if start < end:
+            ranges[where] = (start, end)
+        elif _is_explicit(options.starting.bound(*where)) and start > end:
+            raise cursus_error(
+                "OFFSETS_INVALID",
+                f"{_name(where)}: the query would start at {start}, behind its end {end}.",
+            )
+    return ranges
+
+
+def _is_explicit(bound: Bound) -> bool:
+    return bound.kind == "offset"
+
+
+def _name(where: TopicPartition) -> str:
+    return f"{where[0]}-{where[1]}"

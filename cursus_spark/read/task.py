@@ -1,0 +1,165 @@
+"""On the executor: pieces of segments become Arrow batches of exactly the columns asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import groupby
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError, use_processors
+
+from ..errors import CursusError, cursus_error, one_line_errors
+from ..options.query_options import ReadOptions
+from ..schema import arrow_schema
+from .planning import LogSlice, segment_of
+from .ranges import Available, TopicPartition, aged_out, lose
+
+_STORED = {
+    "key": "key",
+    "value": "value",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestampType": "timestamp_type",
+    "headers": "headers",
+}
+_FULL_ROWS = 16_384
+
+
+def read_slice(
+    options: ReadOptions, schema: StructType, task: LogSlice
+) -> Iterator[pa.RecordBatch]:
+    """All batches of one task."""
+    use_processors(1)  # Spark counts on it: the other processors have tasks of their own
+    with one_line_errors(), open_store(options) as store:
+        target = arrow_schema(schema)
+        stored = tuple(dict.fromkeys(_stored_columns(target)))
+        for where, pieces in groupby(task.pieces, lambda piece: (piece.topic, piece.partition)):
+            if not _is_planned_topic(store, options, task, where[0]):
+                continue
+            convert = _converter(target, stored, where)
+            slices = ((segment_of(piece), piece.start_offset, piece.end_offset) for piece in pieces)
+            on_loss = partial(_on_loss, store, options, where)
+            for batch in store.read_slices(*where, slices, stored, on_loss):
+                yield convert(batch)
+
+
+def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic: str) -> bool:
+    """Whether the topic still is the one that was planned; what that means is the user's choice."""
+    try:
+        if str(store.topic(topic).uuid) == task.ids.get(topic):
+            return True
+        event = "deleted and created again"
+    except TopicNotFoundError:
+        event = "deleted"
+    lose(options, _not_the_planned(topic, event))
+    return False
+
+
+def _not_the_planned(topic: str, event: str) -> CursusError:
+    return cursus_error(
+        "DATA_LOSS",
+        f"Topic '{topic}' was {event} since the query was planned. Load it again, or set "
+        "failOnDataLoss to false to go on without it.",
+    )
+
+
+def _on_loss(
+    store: Store, options: ReadOptions, where: TopicPartition, error: DataLossError
+) -> None:
+    lost = error.offset or 0
+    try:
+        start = store.start_offset(*where)
+    except TopicNotFoundError:
+        lose(options, _not_the_planned(where[0], "deleted"))
+        return
+    if start > lost:
+        lose(options, aged_out(where, lost, Available(start, start)))
+    else:
+        advice = "Set failOnDataLoss to false to read what is left."
+        lose(options, cursus_error("DATA_LOSS", f"{error} {advice}"))
+
+
+def open_store(options: ReadOptions) -> Store:
+    """The store of a query."""
+    return Store.open(
+        options.path,
+        layout=options.layout,
+        isolation=options.isolation,
+        config=StoreConfig.from_environment(),
+    )
+
+
+def _stored_columns(target: pa.Schema) -> list[str]:
+    """Columns to decode; the offset is there for errors even if only text is wanted."""
+    names = [_STORED[name] for name in target.names if name in _STORED]
+    text = any(target.field(name).type == pa.string() for name in ("key", "value") if name in names)
+    return [*names, "offset"] if text or not names else names
+
+
+def _converter(
+    target: pa.Schema, stored: tuple[str, ...], where: TopicPartition
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A function from stored batches to Spark's, with all decisions made once."""
+    if stored == tuple(target.names) and _same_types(target):
+        return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=target)
+
+    topic, partition = pa.scalar(where[0]), pa.scalar(where[1], pa.int32())
+
+    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(stored, batch.columns, strict=True))
+        arrays = []
+        for field in target:
+            if field.name == "topic":
+                arrays.append(_repeated(topic, batch.num_rows))
+            elif field.name == "partition":
+                arrays.append(_repeated(partition, batch.num_rows))
+            else:
+                arrays.append(_typed(columns, field, where))
+        return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    return convert
+
+
+def _same_types(target: pa.Schema) -> bool:
+    return all(field.type != pa.string() and field.name != "headers" for field in target)
+
+
+def _typed(columns: dict[str, pa.Array], field: pa.Field, where: TopicPartition) -> pa.Array:
+    column = columns[_STORED[field.name]]
+    if column.type == field.type:
+        return column
+    if field.type != pa.string():
+        return column.cast(field.type)
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        offset = _first_bad_text(column, columns["offset"])
+        raise cursus_error(
+            "NOT_UTF8",
+            f"{where[0]}-{where[1]}: the {field.name} at offset {offset} is not UTF-8. "
+            f"Read it as binary: .schema('{field.name} binary').",
+        ) from None
+
+
+def _first_bad_text(column: pa.Array, offsets: pa.Array) -> int:
+    for row, item in enumerate(column):
+        try:
+            (item.as_py() or b"").decode()
+        except UnicodeDecodeError:
+            return int(offsets[row].as_py())
+    return -1
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    """One value in every row: a slice of a remembered column, as most batches are about as long."""
+    if rows > _FULL_ROWS:
+        return pa.repeat(value, rows)
+    return _full_column(value).slice(0, rows)
+
+
+@lru_cache(maxsize=64)
+def _full_column(value: pa.Scalar) -> pa.Array:
+    return pa.repeat(value, _FULL_ROWS)

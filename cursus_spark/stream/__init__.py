@@ -1,0 +1,1 @@
+"""The Structured Streaming source and sink."""

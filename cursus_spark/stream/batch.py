@@ -1,0 +1,131 @@
+"""What one micro-batch reads, from its two offsets alone.
+
+Spark plans a batch again after a crash, perhaps days later and with other options. It must read the
+same records then, so the subscription has no say here: the offsets name every partition. What has
+gone meanwhile is a loss, and nobody but this module would notice: the offsets that follow start
+behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from storage_core import Store
+
+from ..errors import cursus_error
+from ..options.query_options import StreamReadOptions
+from ..read.ranges import Available, TopicPartition, within
+from .position import StreamPosition, SymbolicStart
+from .snapshot import Seen, look_at
+from .state import deleted, first_offset, gone_back, lose, recovery_due, recreated
+
+Ranges = dict[TopicPartition, tuple[int, int]]
+Offsets = Mapping[int, int]
+"""Of one topic, by partition."""
+
+# How long a batch waits for a writer to recover a partition. Not longer: a query cannot be stopped
+# while it plans.
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.1
+
+
+def batch_ranges(
+    store: Store,
+    options: StreamReadOptions,
+    begun: StreamPosition | SymbolicStart,
+    last: StreamPosition,
+) -> Ranges:
+    """Start and end offset of every partition that a batch reads.
+
+    Raises:
+        CursusError: the checkpoint is not one of ours, or records of the batch are gone (unless
+            ``failOnDataLoss`` is false).
+    """
+    ranges: Ranges = {}
+    for topic, ends in last.positions.items():
+        starts = _starts(begun, last, topic)
+        for number, end in ends.items():
+            if end < starts.get(number, 0):
+                # Going on from there would read once more what follows.
+                lose(options, gone_back((topic, number), starts[number], end))
+        wanted = {number: end for number, end in ends.items() if starts.get(number, 0) < end}
+        if wanted:
+            ranges |= _topic_ranges(store, options, topic, last.ids.get(topic), starts, wanted)
+    return ranges
+
+
+def _starts(begun: StreamPosition | SymbolicStart, last: StreamPosition, topic: str) -> Offsets:
+    """Where the batch starts in the partitions of a topic that it did not find only then."""
+    if isinstance(begun, SymbolicStart):
+        if last.start is None:
+            raise cursus_error(
+                "CHECKPOINT_INVALID", "The checkpoint's first batch does not say where it starts."
+            )
+        return dict(last.start.get(topic, {}))
+    if begun.ids.get(topic) != last.ids.get(topic):
+        return {}  # another topic of the same name, read from its start
+    return dict(begun.positions.get(topic, {}))
+
+
+def _topic_ranges(
+    store: Store,
+    options: StreamReadOptions,
+    topic: str,
+    uuid: str | None,
+    starts: Offsets,
+    ends: Offsets,
+) -> Ranges:
+    seen = _wait_for(store, topic, uuid, ends)
+    if seen is None or seen.uuid != (uuid or seen.uuid):
+        whole = deleted(topic, 0, whole=True) if seen is None else recreated(topic)
+        lose(options, whole)
+        return {}
+    ranges: Ranges = {}
+    for number, wanted in ends.items():
+        where = (topic, number)
+        if number >= len(seen.ends or ()):
+            lose(options, deleted(topic, number, whole=False))
+            continue
+        assert seen.ends is not None
+        end = min(wanted, seen.ends[number])
+        if end < wanted:
+            lose(options, gone_back(where, wanted, end))
+        start = starts.get(number)
+        if start is None:
+            start = first_offset(store, options, where, end)
+        if start < end:
+            held = Available(min(store.start_offset(*where), end), end)
+            ranges[where] = (within(where, start, held, fail=options.fail_on_data_loss), end)
+    return {where: bounds for where, bounds in ranges.items() if bounds[0] < bounds[1]}
+
+
+def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> Seen | None:
+    """The topic, once it shows all the batch reads or will not for want of recovery.
+
+    Raises:
+        CursusError: no writer came to recover it.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        seen = look_at(store, topic)
+        if seen is None or seen.uuid != (uuid or seen.uuid):
+            return seen
+        behind = _first_behind(store, topic, seen, ends)
+        if behind is None:
+            return seen
+        if time.monotonic() >= deadline:
+            end = None if seen.ends is None else seen.ends[behind]
+            raise recovery_due((topic, behind), end, ends[behind])
+        time.sleep(_PAUSE_S)
+
+
+def _first_behind(store: Store, topic: str, seen: Seen, ends: Offsets) -> int | None:
+    """A partition that does not show the batch's end yet, but may after a recovery."""
+    for number, end in ends.items():
+        if seen.ends is None:
+            return number
+        stale = number < len(seen.ends) and seen.ends[number] < end
+        if stale and store.recovery_due(topic, number):
+            return number
+    return None

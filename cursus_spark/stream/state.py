@@ -1,0 +1,235 @@
+"""Where the next batch of a stream begins: topics come, go, shrink and are made anew."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from storage_core import Store
+
+from ..errors import CursusError, cursus_error
+from ..options.query_options import StreamReadOptions
+from ..read.ranges import (
+    Available,
+    TopicPartition,
+    aged_out,
+    available,
+    check_named,
+    partition_missing,
+    resolve_start,
+    topic_missing,
+    within,
+)
+from .position import StreamPosition
+from .snapshot import TopicsNow, nested
+
+_log = logging.getLogger("cursus_spark")
+_WARN_AGAIN_S = 60.0
+
+
+class Waiting:
+    """Warns of partitions whose end is too old; of each at most once a minute, as polls are many.
+
+    Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[TopicPartition, float] = {}
+
+    def warn(self, where: TopicPartition, end: int | None, position: int) -> None:
+        """Say that the stream waits for a writer to recover the partition."""
+        now = time.monotonic()
+        if now - self._said.get(where, -_WARN_AGAIN_S) < _WARN_AGAIN_S:
+            return
+        self._said[where] = now
+        _log.warning("%s Waiting until a writer does that.", recovery_due(where, end, position))
+
+
+def require_sound_ends(
+    store: Store, reached: Mapping[TopicPartition, int | None], now: TopicsNow
+) -> None:
+    """Raise if a stream stands at damaged records of a broker's directory.
+
+    Those have no watermark: the log seems to end there, and the stream would wait for ever.
+    """
+    if store.layout == "native":
+        return
+    for where, position in reached.items():
+        if position == now.ends.get(where):
+            store.require_sound_end(*where)
+
+
+def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
+    """Where a new query starts, by its ``startingOffsets``."""
+    held = available(store, options.subscription)
+    check_named(options.starting, held)
+    committed = (
+        {} if options.consumer_group is None else store.committed_offsets(options.consumer_group)
+    )
+    positions: dict[TopicPartition, int] = {}
+    for where, bounds in held.items():
+        if options.starting.bound(*where).kind == "group":
+            # A partition the group never read is read whole: skipping records is never a default.
+            known = committed.get(where[0], {}).get(where[1], bounds.start)
+            positions[where] = within(where, known, bounds, fail=options.fail_on_data_loss)
+        else:
+            positions[where] = resolve_start(store, options, where, bounds)
+    ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in held}}
+    return StreamPosition(ids, nested(positions))
+
+
+def check_continued(
+    store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsNow
+) -> None:
+    """Refuse names that nobody knows in a query that goes on from its checkpoint.
+
+    Only at its start: a topic that is missing later was there, and then it is lost, not mistyped.
+
+    Raises:
+        CursusError: a topic or partition is neither there nor in the checkpoint, unless
+            ``failOnDataLoss`` is false.
+    """
+    subscription = options.subscription
+    known = {*now.ids, *start.ids, *start.positions}
+    for topic in sorted(set(subscription.named()) - known):
+        lose(options, topic_missing(store, topic))
+    for topic, partitions in subscription.partitions or ():
+        if topic not in now.ids or topic in now.unknown:
+            continue
+        for partition in partitions:
+            if (topic, partition) not in now.ends and start.position(topic, partition) is None:
+                lose(options, partition_missing(topic, partition))
+
+
+def reconcile(
+    store: Store,
+    options: StreamReadOptions,
+    start: StreamPosition,
+    now: TopicsNow,
+    waiting: Waiting,
+) -> dict[TopicPartition, int]:
+    """The next offset of every partition there is now, given how far the stream has come.
+
+    Raises:
+        CursusError: records the stream has not read are gone, unless ``failOnDataLoss`` is false.
+    """
+    _warn_of_dropped(options, start, now)
+    begin: dict[TopicPartition, int] = {}
+    renewed = {topic for topic, known in start.ids.items() if now.ids.get(topic, known) != known}
+    for topic in sorted(renewed):
+        lose(options, recreated(topic))
+    for topic, partitions in start.positions.items():
+        unknown = topic in now.unknown and topic not in renewed
+        for partition, position in partitions.items():
+            where = (topic, partition)
+            if unknown:
+                waiting.warn(where, None, position)
+                begin[where] = position
+            elif where not in now.ends:
+                if options.subscription.includes(*where) and topic not in renewed:
+                    lose(options, deleted(topic, partition, whole=topic not in now.ids))
+            elif topic not in renewed:
+                begin[where] = _known_position(store, options, where, position, now, waiting)
+    for where in now.ends:
+        if where not in begin:
+            begin[where] = first_offset(store, options, where, now.ends[where])
+    return begin
+
+
+def _warn_of_dropped(options: StreamReadOptions, start: StreamPosition, now: TopicsNow) -> None:
+    includes = options.subscription.includes
+    for topic, positions in start.positions.items():
+        dropped = sorted(
+            each
+            for each in positions
+            if (topic, each) not in now.ends and not includes(topic, each)
+        )
+        if dropped:
+            parts = "" if len(dropped) == len(positions) else f", partitions {dropped}"
+            _log.warning(
+                "Topic '%s'%s: no longer subscribed, so the query forgets how far it has read. If "
+                "it is subscribed again, it is read from its first record.",
+                topic,
+                parts,
+            )
+
+
+def first_offset(store: Store, options: StreamReadOptions, where: TopicPartition, end: int) -> int:
+    """Where a partition that appeared while the query runs is read from: its first record.
+
+    Raises:
+        CursusError: its first records are gone already, unless ``failOnDataLoss`` is false.
+    """
+    start = store.start_offset(*where) if end else 0
+    if start > 0:
+        lose(options, aged_out(where, 0, Available(start, end)))
+    return min(start, end)
+
+
+def _known_position(
+    store: Store,
+    options: StreamReadOptions,
+    where: TopicPartition,
+    position: int,
+    now: TopicsNow,
+    waiting: Waiting,
+) -> int:
+    end = now.ends[where]
+    if position == end:
+        return position
+    if position > end:
+        # The visible end is behind the stream: stale after a reboot, or records were lost.
+        if store.recovery_due(*where):
+            waiting.warn(where, end, position)
+            return position
+        lose(options, gone_back(where, position, end))
+        return end
+    start = min(store.start_offset(*where), end)
+    if position < start:
+        lose(options, aged_out(where, position, Available(start, end)))
+    return max(position, start)
+
+
+def recovery_due(where: TopicPartition, end: int | None, position: int) -> CursusError:
+    """The error, or the warning, for an end that is too old until a writer recovers."""
+    known = "has no known end" if end is None else f"ends at {end}"
+    return cursus_error(
+        "RECOVERY_NEEDED",
+        f"{where[0]}-{where[1]} {known}, but the stream has come to {position}. Its last writer "
+        "did not close it: append to it, or repair the store, to recover what it holds.",
+    )
+
+
+def gone_back(where: TopicPartition, position: int, end: int) -> CursusError:
+    """The error for records that were there once and are no more."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"{where[0]}-{where[1]}: the end of the log was changed from {position} to {end}. "
+        f"Set failOnDataLoss to false to continue from {end}.",
+    )
+
+
+def recreated(topic: str) -> CursusError:
+    """The error for a topic that only has its name in common with the one that was read."""
+    return cursus_error(
+        "DATA_LOSS",
+        f"Topic '{topic}' was deleted and created again since the checkpoint. Start with a new "
+        "checkpoint, or set failOnDataLoss to false to read the new topic from its start.",
+    )
+
+
+def deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
+    """The error for a topic, or a partition of one, that is gone."""
+    what = f"Topic '{topic}' was deleted" if whole else f"Partition {topic}-{partition} is gone"
+    return cursus_error(
+        "DATA_LOSS",
+        f"{what}. Start with a new checkpoint, or set failOnDataLoss to false to go on without it.",
+    )
+
+
+def lose(options: StreamReadOptions, error: CursusError) -> None:
+    """Raise the error, or warn of it with ``failOnDataLoss`` false."""
+    if options.fail_on_data_loss:
+        raise error
+    _log.warning("%s", error)

@@ -1,0 +1,96 @@
+"""The exactly-once stream sink: every micro-batch is one commit, keyed by query and batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ..errors import cursus_error, one_line_errors
+from ..options.query_options import StreamWriteOptions
+from ..schema import sink_columns
+from ..write.commit import check_messages, parts_of
+from ..write.task import TaskCommit, ensure_topic, open_for_write, write_rows
+
+_log = logging.getLogger("cursus_spark")
+# What Spark tells a task of the query it works for; nothing else is shared with the commit, which
+# runs on another writer object in another process.
+_QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+
+
+class CursusStreamWriter(DataSourceStreamArrowWriter):
+    """One streaming query's sink. Made anew for every batch, for tasks and commit apart."""
+
+    def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        sink_columns(schema, topic=options.topic)
+        if options.topic is not None:
+            with open_for_write(options) as store:
+                ensure_topic(store, options, options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Stage the rows of one task of one batch."""
+        with one_line_errors():
+            query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
+            # The run makes it unique: a zombie of an earlier run works in another directory.
+            job = f"stream-{query}-{batch}-{run}"
+            staged = write_rows(self._options, self._schema, job, iterator)
+            return replace(staged, query_id=query, batch_id=int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish a batch; one that was published before adds nothing."""
+        with one_line_errors(), open_for_write(self._options) as store:
+            checked = check_messages(messages)
+            if not checked:
+                return
+            first = checked[0]
+            if first.batch_id != batchId or first.query_id is None:
+                raise cursus_error(
+                    "COMMIT_INVALID",
+                    f"the tasks wrote batch {first.batch_id}, Spark commits {batchId}.",
+                )
+            topics = [] if self._options.topic is None else [self._options.topic]
+            result = store.commit(
+                first.job,
+                parts_of(checked),
+                topics=topics,
+                app=self._options.txn_app_id or first.query_id,
+                version=batchId,
+            )
+            if result.skipped:
+                _log.warning(
+                    "batch %s of query %s was committed before: nothing was added",
+                    batchId,
+                    first.query_id,
+                )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Drop what the tasks staged, unless the commit is decided: then finish it.
+
+        A task that did not report may still be writing; its files are swept by age.
+        """
+        del batchId
+        staged = [message for message in messages if isinstance(message, TaskCommit)]
+        if not staged:
+            return
+        with one_line_errors(), open_for_write(self._options) as store:
+            app = self._options.txn_app_id or staged[0].query_id
+            store.abort(staged[0].job, app=app)
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty(name)
+    if found is None:
+        raise cursus_error(
+            "QUERY_UNKNOWN",
+            f"Spark did not say which query this task works for (no property {name}). "
+            "This release of Spark is not supported as a streaming sink.",
+        )
+    return str(found)

@@ -1,0 +1,1 @@
+"""Batch writes: rows to topic-partitions, staged by tasks, committed by the driver."""

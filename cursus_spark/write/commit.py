@@ -1,0 +1,37 @@
+"""What the driver makes of the messages of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from storage_core import StagedPart
+
+from ..errors import cursus_error
+from .task import TaskCommit
+
+
+def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+    """The tasks' messages, all of one job.
+
+    Raises:
+        CursusError: one is missing, of another kind or of another job; nothing was committed.
+    """
+    checked = []
+    for message in messages:
+        if not isinstance(message, TaskCommit):
+            raise cursus_error(
+                "COMMIT_INVALID", "a task did not say what it wrote; nothing was committed."
+            )
+        checked.append(message)
+    if len({(message.job, message.query_id, message.batch_id) for message in checked}) > 1:
+        raise cursus_error(
+            "COMMIT_INVALID", "the tasks' messages are of several jobs; nothing was committed."
+        )
+    return checked
+
+
+def parts_of(messages: Sequence[TaskCommit]) -> list[StagedPart]:
+    """All staged parts, task by task."""
+    return [part for message in messages for part in message.parts]

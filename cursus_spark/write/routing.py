@@ -1,0 +1,148 @@
+"""Rows to topic-partitions, a whole batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage_core import NO_KEY, Columns, make_columns, partition_for_keys
+
+from ..errors import cursus_error
+from ..schema import SinkColumns
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Routed(NamedTuple):
+    """Records of one batch that go to one topic-partition, in their order."""
+
+    topic: str
+    partition: int
+    columns: Columns
+
+
+class Router:
+    """Sends the rows of one task to partitions. Used by one thread.
+
+    An explicit ``partition`` is honoured, a key goes where Kafka's default partitioner would send
+    it, and a row with neither goes to the partition that this task owns.
+    """
+
+    def __init__(
+        self,
+        places: SinkColumns,
+        *,
+        topic: str | None,
+        task: int,
+        partitions_of: Callable[[str], int],
+        now_us: Callable[[], int],
+    ) -> None:
+        self._places = places
+        self._topic = topic
+        self._task = task
+        self._partitions_of = partitions_of
+        self._now_us = now_us
+
+    def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+        """The batch's records by topic and partition."""
+        if not batch.num_rows:
+            return
+        columns = self._columns(batch)
+        for topic, rows in self._by_topic(batch):
+            part = columns if rows is None else columns.take(rows)
+            explicit = self._explicit(batch, rows)
+            yield from self._by_partition(topic, part, explicit)
+
+    def _columns(self, batch: pa.RecordBatch) -> Columns:
+        places = self._places
+        timestamps = _column(batch, places.timestamp)
+        if timestamps is not None and timestamps.null_count == len(timestamps):
+            timestamps = None
+        return make_columns(
+            batch.column(places.value),
+            _column(batch, places.key),
+            timestamps,
+            _column(batch, places.headers),
+            now_us=self._now_us(),
+            max_record_bytes=None,  # the topic's own limit, checked when staged
+        )
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Int64s | None]]:
+        if self._topic is not None:
+            yield self._topic, None
+            return
+        assert self._places.topic is not None
+        names = batch.column(self._places.topic)
+        if names.null_count:
+            raise cursus_error(
+                "TOPIC_NULL",
+                "null topic present in the data. Fill the 'topic' column, or use "
+                '.option("topic", "...").',
+            )
+        coded = pc.dictionary_encode(names)
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        if len(coded.dictionary) == 1:
+            yield coded.dictionary[0].as_py(), None
+            return
+        for code, name in enumerate(coded.dictionary.to_pylist()):
+            yield name, np.flatnonzero(codes == code)
+
+    def _explicit(self, batch: pa.RecordBatch, rows: Int64s | None) -> pa.Array | None:
+        column = _column(batch, self._places.partition)
+        if column is None or column.null_count == len(column):
+            return None
+        return column if rows is None else column.take(pa.array(rows))
+
+    def _by_partition(
+        self, topic: str, columns: Columns, explicit: pa.Array | None
+    ) -> Iterator[Routed]:
+        count = self._partitions_of(topic)
+        own = self._task % count
+        if count == 1 and explicit is None:
+            yield Routed(topic, 0, columns)
+            return
+        if explicit is None and columns.key is None:
+            yield Routed(topic, own, columns)
+            return
+        target = self._targets(topic, columns, explicit, count, own)
+        if (only := int(target.min())) == int(target.max()):
+            yield Routed(topic, only, columns)
+            return
+        # Small integers sort several times faster, and stable keeps each partition's order.
+        order = np.argsort(target.astype(np.min_scalar_type(count)), kind="stable")
+        edges = np.searchsorted(target[order], np.arange(count + 1))
+        sorted_columns = columns.take(order)
+        for partition in np.flatnonzero(np.diff(edges)):
+            low, high = int(edges[partition]), int(edges[partition + 1])
+            yield Routed(topic, int(partition), sorted_columns.slice(low, high))
+
+    def _targets(
+        self, topic: str, columns: Columns, explicit: pa.Array | None, count: int, own: int
+    ) -> Int64s:
+        if columns.key is None:
+            target = np.full(columns.count, own, dtype=np.int64)
+        else:
+            target = partition_for_keys(columns.key, count).astype(np.int64)
+            target[target == NO_KEY] = own
+        if explicit is not None:
+            given = pc.fill_null(explicit, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            valid = explicit.is_valid().to_numpy(zero_copy_only=False)
+            wrong = valid & ((given < 0) | (given >= count))
+            if wrong.any():
+                found = int(given[int(np.argmax(wrong))])
+                raise cursus_error(
+                    "PARTITION_NOT_FOUND",
+                    f"partition attribute {found}: topic '{topic}' has partitions 0 to "
+                    f"{count - 1}. Correct the column, or add partitions.",
+                )
+            target = np.where(valid, given, target)
+        return target
+
+
+def _column(batch: pa.RecordBatch, place: int | None) -> pa.Array | None:
+    return None if place is None else batch.column(place)

@@ -1,0 +1,71 @@
+"""Batch writes: tasks stage, the driver commits all of it in one step."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from storage_core import StorageError
+
+from ..errors import CursusError, one_line_errors
+from ..options.query_options import WriteOptions
+from ..schema import sink_columns
+from .commit import check_messages, parts_of
+from .task import TaskCommit, ensure_topic, open_for_write, write_rows
+
+_log = logging.getLogger("cursus_spark")
+
+
+class CursusWriter(DataSourceArrowWriter):
+    """One batch write. Made once, on the driver; the same object, pickled, serves all tasks."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._job = f"batch-{uuid.uuid4()}"
+        sink_columns(schema, topic=options.topic)
+        if options.topic is not None:
+            with open_for_write(options) as store:
+                ensure_topic(store, options, options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """Stage the rows of one task."""
+        return write_rows(self._options, self._schema, self._job, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks staged."""
+        with one_line_errors(), open_for_write(self._options) as store:
+            result = store.commit(
+                self._job,
+                parts_of(check_messages(messages)),
+                topics=self._topics(),
+                app=self._options.txn_app_id,
+                version=self._options.txn_version or 0,
+            )
+            if result.skipped:
+                _log.warning(
+                    "txnAppId '%s' has committed txnVersion %s already: nothing was written",
+                    self._options.txn_app_id,
+                    self._options.txn_version,
+                )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give the job up, unless its commit is decided: then finish it.
+
+        It does not fail: Spark would then hide why the job did. What is left behind is finished by
+        the next writer, or swept by age.
+        """
+        del messages
+        try:
+            with open_for_write(self._options) as store:
+                store.abort(self._job, app=self._options.txn_app_id)
+        except (CursusError, StorageError, OSError) as error:
+            _log.warning("job %s was not cleaned up: %s", self._job, error)
+
+    def _topics(self) -> list[str]:
+        return [] if self._options.topic is None else [self._options.topic]

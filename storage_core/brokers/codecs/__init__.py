@@ -1,0 +1,1 @@
+"""The brokers' rows and messages, many at a time with numpy."""

@@ -1,0 +1,248 @@
+"""The engine behind the brokers' directories: reads, and appends beside a stopped broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ..commit.protocol import CommitResult, Committer
+from ..commit.staging import StageCheck, StagedPart
+from ..config import StoreConfig
+from ..errors import ConfigError, NotWritableError, StorageError
+from ..format.columns import Columns
+from ..io.io_errors import typed_read_errors
+from ..metadata.opening import require_trusted_locks
+from ..metadata.topic_file import TopicFile
+from ..segments.partition_reader import PartitionReader
+from ..types import OffsetRange, Problem, RecoveryReport
+from ..vfs import Vfs
+from .catalog import ForeignCatalog
+from .fingerprint import RowFooting
+from .isolation import IsolationLevel
+from .layout import RowLayout
+from .log import RowLog
+from .maintenance import ForeignUpkeep
+from .names import STATE_DIRECTORY
+from .segments import RowCaches, RowSegments
+
+
+class ForeignEngine:
+    """One broker directory. Safe for several threads."""
+
+    groups_directory = f"{STATE_DIRECTORY}/consumer-offsets"
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        config: StoreConfig,
+        *,
+        isolation: IsolationLevel,
+        internal_topics: bool,
+    ) -> None:
+        self.name = layout.name
+        self._vfs = vfs
+        self._layout = layout
+        self._config = config
+        self._isolation = isolation
+        self._catalog = ForeignCatalog(vfs, layout, config, internal_topics=internal_topics)
+        self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
+        self._lock = threading.Lock()
+        self._segments: dict[tuple[UUID, int], RowSegments] = {}
+        staging = f"{STATE_DIRECTORY}/staging"
+        footing = RowFooting(vfs, layout, self.log)
+        self.committer = Committer(vfs, STATE_DIRECTORY, staging, self, config, footing)
+        self._logs: dict[tuple[UUID, int], RowLog] = {}
+
+    def topics(self) -> list[str]:
+        return self._catalog.names()
+
+    def topic(self, topic: str) -> TopicFile:
+        return self._catalog.get(topic)
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        found = self._catalog.get(topic)
+        count, topic_uuid = found.partitions, str(found.uuid)
+        intents = self.committer.intents
+        while True:
+            mark = intents.mark()
+            ends = self._ends(topic, count)
+            pending = intents.pending()
+            # A commit that came and went between two ends would show on the later one alone.
+            if intents.untouched_since(mark) or ends == self._ends(topic, count):
+                break
+        # A decided commit that is not finished is invisible on all its partitions.
+        for intent in pending:
+            for part in intent.partitions:
+                same = (part.topic, part.topic_uuid) == (topic, topic_uuid)
+                if same and part.partition < count:
+                    ends[part.partition] = min(ends[part.partition], part.start)
+        return tuple(ends)
+
+    def _ends(self, topic: str, count: int) -> list[int]:
+        return [self._of(topic, partition).visible_end() for partition in range(count)]
+
+    def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
+        """Never: the end is worked out from the files each time."""
+        return False
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        return PartitionReader(self._vfs, topic, partition, self._of(topic, partition))
+
+    def check(self) -> Iterator[Problem]:
+        for topic in self.topics():
+            for partition in range(self._catalog.get(topic).partitions):
+                yield from self._check_partition(topic, partition)
+
+    def require_writable(self) -> None:
+        if not self._vfs.writable():
+            raise NotWritableError(
+                f"{self._vfs.root} cannot be written by this user. Reading works.", path=""
+            )
+        require_trusted_locks(self._vfs, self._config)
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
+        if settings:
+            raise self._no_settings()
+        return self._catalog.create(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        deleted = False
+        while not deleted:  # again if it has grown meanwhile
+            count = self._catalog.get(topic).partitions
+            with ExitStack() as stack:
+                # Who waits for one of these finds the topic gone, and does not make its files anew.
+                for partition in range(count):
+                    stack.enter_context(self.log(topic, partition).held())
+                deleted = self._catalog.delete(topic, count)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        return self._catalog.grow(topic, total)
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:  # noqa: ARG002
+        raise self._no_settings()
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        log = self.log(topic, partition)
+        return self.committer.after_pending(lambda: log.append(columns))
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
+        """Nothing to publish: whole records are visible once no intent names them."""
+
+    def recover(self, topic: str) -> None:
+        """Nothing to recover: the visible end is worked out from the files each time."""
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:
+        return self.log(topic, partition).check_storable
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        return self.committer.commit(job, parts, topics, app, version)
+
+    def log(self, topic: str, partition: int) -> RowLog:
+        found = self._catalog.get(topic)
+        segments = self._of(topic, partition)
+        with self._lock:
+            log = self._logs.get((found.uuid, partition))
+            if log is None:
+                log = RowLog(
+                    self._vfs,
+                    self._layout,
+                    topic,
+                    partition,
+                    found.config(self._config),
+                    segments,
+                    self.committer,
+                    require_topic=partial(self._catalog.require_same, topic, found.uuid),
+                )
+                self._logs[found.uuid, partition] = log
+            return log
+
+    def roll(self, topic: str, partition: int) -> bool:
+        return self.committer.after_pending(self.log(topic, partition).roll)
+
+    def upkeep(self, topic: str, partition: int) -> ForeignUpkeep:
+        found = self._catalog.get(topic)
+        return ForeignUpkeep(
+            self._vfs,
+            self._layout,
+            topic,
+            partition,
+            found.config(self._config),
+            self._of(topic, partition),
+            str(found.uuid),
+            log=partial(self.log, topic, partition),
+            guard=self.committer.after_pending,
+        )
+
+    def repair(self) -> list[RecoveryReport]:
+        self.require_writable()
+        self.committer.finish_pending()
+        reports = []
+        for topic in self.topics():
+            for partition in range(self._catalog.get(topic).partitions):
+                log = self.log(topic, partition)
+                end = self.committer.after_pending(log.recovered_end)
+                reports.append(RecoveryReport(topic, partition, end, log.cut_bytes))
+        return reports
+
+    def flush(self) -> None:
+        """Nothing waits: every append syncs."""
+
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """Nor here."""
+
+    def close(self) -> None:
+        """Nothing is held open but maps, which go with the last reader."""
+
+    def _of(self, topic: str, partition: int) -> RowSegments:
+        found = self._catalog.get(topic)
+        with self._lock:
+            segments = self._segments.get((found.uuid, partition))
+            if segments is None:
+                segments = RowSegments(
+                    self._vfs, self._layout, topic, partition, self._caches, self._isolation
+                )
+                self._segments[found.uuid, partition] = segments
+            return segments
+
+    def _check_partition(self, topic: str, partition: int) -> Iterator[Problem]:
+        segments = self._of(topic, partition)
+        try:
+            listing = segments.listing()
+            found = segments.end()
+            for base in listing.bases:
+                following = listing.following(base)
+                end = found.offset if following is None and found is not None else following
+                with typed_read_errors(topic, partition, listing.path(base)):
+                    segment = segments.open(base, listing)
+                    try:
+                        for _ in segment.frames(base, base if end is None else end):
+                            pass
+                    finally:
+                        segment.close()
+            if found is not None and found.damage is not None:
+                with typed_read_errors(topic, partition, found.path):
+                    raise found.damage
+        except StorageError as error:
+            yield Problem(
+                "error",
+                error.code,
+                str(error),
+                topic,
+                partition,
+                error.path,
+                error.position,
+                error.offset,
+            )
+
+    def _no_settings(self) -> ConfigError:
+        return ConfigError(
+            f"layout {self.name} keeps no settings of topics. Use a native store, or set them in "
+            "the store's configuration."
+        )

@@ -1,0 +1,295 @@
+"""Writing rows into a partition's files: the next one, torn tails, rolling, indexes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import DamagedLogError, UnsupportedColumnError
+from ..format.columns import Columns, Int64s
+from ..format.record_sizes import Integers
+from ..io.byte_source import WindowSource
+from ..io.durable import (
+    create_file,
+    keep_head,
+    make_directories,
+    parent,
+    replace_file,
+    sync_directories,
+    sync_file,
+    write_all,
+)
+from ..types import TIMESTAMP_SUPPLIED
+from ..vfs import Vfs
+from .chunks import is_zero_tail
+from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
+from .layout import RowLayout
+from .names import STATE_DIRECTORY
+from .segments import RowSegments
+
+_MOST_BYTES = 8 << 20
+
+
+class Target(NamedTuple):
+    """The file that takes the next record, and that record's offset."""
+
+    path: str
+    number: int
+    base: int
+    size: int
+    offset: int
+
+
+class _Piece(NamedTuple):
+    """Encoded records for one write; ``sizes`` are those of their payloads."""
+
+    data: memoryview
+    rows: int
+    sizes: Integers
+    new_file: bool
+
+
+class RowFiles:
+    """The files of one partition, for whoever holds its lock. Not thread-safe."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        topic: str,
+        partition: int,
+        limit: int,
+        segments: RowSegments,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._limit = limit
+        self._segments = segments
+        self.cut_bytes = 0
+
+    def check(self, columns: Columns) -> None:
+        """Raise UnsupportedColumnError for what the layout has no place for."""
+        given = {
+            "key": columns.key is not None,
+            "headers": columns.headers is not None,
+            "timestamp": columns.timestamp_type == TIMESTAMP_SUPPLIED,
+        }
+        for name, has_values in given.items():
+            if has_values and name not in self._layout.columns:
+                raise UnsupportedColumnError(
+                    f"layout {self._layout.name} cannot store the column {name!r}. "
+                    "Leave it out, or use a native store.",
+                    topic=self._topic,
+                    partition=self._partition,
+                )
+
+    def check_storable(self, columns: Columns) -> None:
+        """Raise for records that an append would refuse, by encoding them for nothing."""
+        self.check(columns)
+        self.encoded_bytes(columns)
+
+    def encoded_bytes(self, columns: Columns) -> int:
+        """How many bytes these records take in the files."""
+        return sum(len(piece.data) for piece in self._pieces(columns, Target("", 0, 0, 0, 0)))
+
+    def target(self) -> Target:
+        """The last file, cut to whole records; made if there is none.
+
+        Raises:
+            DamagedLogError: what follows the last whole record is damage, not a torn record.
+        """
+        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
+        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        end = self._segments.end()
+        if end is None:
+            return self._create(directory, 0, 0)
+        if end.damage is not None:
+            raise DamagedLogError(
+                f"{self._topic}-{self._partition}: {end.damage}. Nothing is appended behind "
+                "damage: restore the file from a copy.",
+                topic=self._topic,
+                partition=self._partition,
+                path=end.path,
+                position=end.position,
+                offset=end.offset,
+            )
+        if end.torn:
+            self._cut(end.path, end.position, end.size)
+        found = Target(end.path, files[-1].number, end.base, end.position, end.offset)
+        # Behind the holes of a compacted file the broker would expect no record of its own.
+        return self.next_file(found) if end.compacted and end.offset > end.base else found
+
+    def append(self, target: Target, columns: Columns) -> Target:
+        """Write records durably, rolling before a file would pass its limit.
+
+        All is encoded before anything is written: a record that cannot be stored leaves nothing.
+        """
+        if columns.offsets is not None and len(columns.offsets):
+            target = self._begin_at(target, columns.offsets)
+        for piece in self._pieces(columns, target):
+            if piece.new_file:
+                target = self.next_file(target)
+            target = self._write(target, piece)
+        self._raise_watermark(target.offset)
+        return target
+
+    def _begin_at(self, target: Target, offsets: Int64s) -> Target:
+        """The file for records that keep their offsets: an empty log may begin at any base."""
+        first = int(offsets[0])
+        empty = not self._layout.ordinal and target.offset == 0
+        if len(offsets) != int(offsets[-1]) - first + 1 or (first != target.offset and not empty):
+            raise UnsupportedColumnError(
+                f"layout {self._layout.name} cannot store the column 'offset': these offsets go "
+                f"from {first} to {int(offsets[-1])} for {len(offsets)} records, and "
+                f"{target.offset} is due. Renumber them, or use a native store.",
+                topic=self._topic,
+                partition=self._partition,
+            )
+        if first == target.offset:
+            return target
+        directory = target.path.rpartition("/")[0]
+        name = self._layout.names.format(self._vfs, self._topic, self._partition, first)
+        path = f"{directory}/{name}"
+        with suppress(FileNotFoundError):
+            self._vfs.unlink(target.path.removesuffix(".log") + ".index")
+        self._vfs.rename(target.path, path)
+        self._vfs.fsync_dir(directory)
+        return Target(path, first, first, 0, first)
+
+    def _pieces(self, columns: Columns, target: Target) -> list[_Piece]:
+        pieces, sizes = [], np.diff(columns.bounds)
+        row, size = 0, target.size
+        while row < columns.count:
+            rows = self._rows_that_fit(sizes[row:], size)
+            new_file = rows == 0
+            if new_file:
+                size = 0
+                rows = self._rows_that_fit(sizes[row:], size)
+            data = self._encode(columns.slice(row, row + rows), target.offset + row)
+            pieces.append(_Piece(data, rows, sizes[row : row + rows], new_file))
+            size += len(data)
+            row += rows
+        return pieces + self._closing(columns, target.offset + row)
+
+    def _closing(self, columns: Columns, offset: int) -> list[_Piece]:
+        """Control records that commit the transactions some records were written under."""
+        if self._layout.closing is None:
+            return []
+        records = self._layout.closing(columns, self._topic, self._partition, offset)
+        sizes = np.array([len(record) for record in records], dtype=np.int64)
+        data = memoryview(b"".join(records))
+        return [_Piece(data, len(records), sizes, new_file=False)] if records else []
+
+    def next_file(self, target: Target) -> Target:
+        """Start another file behind ``target``."""
+        number = target.number + 1 if self._layout.ordinal else target.offset
+        return self._create(target.path.rpartition("/")[0], number, target.offset)
+
+    def sync(self, target: Target) -> None:
+        """Make a file durable that somebody may have left unsynced, with the folders above it."""
+        sync_file(self._vfs, target.path)
+        directory = parent(target.path)
+        self._vfs.fsync_dir(directory)
+        sync_directories(self._vfs, directory)
+
+    def rewind(self, number: int, size: int) -> None:
+        """Take the partition back to where a commit found it: what follows is that commit's own.
+
+        Rows have no checksum, so what a crash left of them is written again rather than believed.
+        """
+        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
+        for segment in self._layout.names.segments(self._vfs, self._topic, self._partition):
+            path = f"{directory}/{segment.name}"
+            if segment.number > number:
+                for name in (path, path.removesuffix(".log") + ".index"):
+                    with suppress(FileNotFoundError):
+                        self._vfs.unlink(name)
+            elif segment.number == number:
+                stat = self._vfs.stat(path)
+                if stat is not None and stat.size > size:
+                    keep_head(self._vfs, path, size)
+        self._vfs.fsync_dir(directory)
+
+    def _cut(self, path: str, position: int, size: int) -> None:
+        """Cut a torn record, saved aside unless it is zeros: appended bytes follow a whole one."""
+        saved = f"{STATE_DIRECTORY}/broken/{path.replace('/', '~')}-{position}"
+        make_directories(self._vfs, f"{STATE_DIRECTORY}/broken")
+        fd = self._vfs.open(path, "write")
+        try:
+            if not is_zero_tail(WindowSource(self._vfs, fd, size), position):
+                replace_file(self._vfs, saved, self._vfs.pread(fd, size - position, position))
+            self._vfs.truncate(fd, position)
+            self._vfs.fsync(fd)
+        finally:
+            self._vfs.close(fd)
+        self.cut_bytes += size - position
+
+    def _create(self, directory: str, number: int, offset: int) -> Target:
+        name = self._layout.names.format(self._vfs, self._topic, self._partition, number)
+        path = f"{directory}/{name}"
+        make_directories(self._vfs, directory)
+        create_file(self._vfs, path, b"")
+        self._vfs.fsync_dir(directory)
+        return Target(path, number, offset, 0, offset)
+
+    def _rows_that_fit(self, sizes: Integers, size: int) -> int:
+        """Rows for one write behind ``size`` bytes; 0 when the next one needs a new file."""
+        overhead = self._layout.overhead(self._topic)
+        most = min(self._limit, _MOST_BYTES) // overhead + 1
+        ends = np.cumsum(sizes[:most] + overhead)
+        fitting = int(np.searchsorted(ends, self._limit - size, side="right"))
+        if not fitting:
+            return 0 if size else 1
+        return min(fitting, max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right"))))
+
+    def _encode(self, columns: Columns, offset: int) -> memoryview:
+        assert self._layout.encode is not None
+        return memoryview(self._layout.encode(columns, self._topic, self._partition, offset))
+
+    def _write(self, target: Target, piece: _Piece) -> Target:
+        fd = self._vfs.open(target.path, "write")
+        try:
+            write_all(self._vfs, fd, [piece.data], target.size)
+            self._vfs.fsync(fd)
+        finally:
+            self._vfs.close(fd)
+        if self._layout.index_every is not None:
+            self._add_index_entries(target, piece, self._layout.index_every)
+        return target._replace(
+            size=target.size + len(piece.data), offset=target.offset + piece.rows
+        )
+
+    def _add_index_entries(self, target: Target, piece: _Piece, every: int) -> None:
+        """Entries for every so many-th record. A broker trusts them, so only behind a whole index.
+
+        Whole means as many entries as the records before ask for, the last of them plausible.
+        """
+        before = target.offset - target.base
+        due = np.flatnonzero((np.arange(piece.rows) + before) % every == 0)
+        if not len(due):
+            return
+        path = target.path.removesuffix(".log") + ".index"
+        size = -(-before // every) * ENTRY_BYTES
+        stat = self._vfs.stat(path)
+        if (0 if stat is None else stat.size) != size:
+            return
+        starts = np.concatenate(([0], np.cumsum(piece.sizes + self._layout.format.header_bytes)))
+        entries = IndexEntries(target.offset + due, target.size + starts[due])
+        fd = self._vfs.open(path, "create" if stat is None else "write")
+        try:
+            last = self._vfs.pread(fd, ENTRY_BYTES, max(0, size - ENTRY_BYTES))
+            if size and not len(parse_rustlog_index(last, target.size).offsets):
+                return
+            write_all(self._vfs, fd, [encode_index(entries)], size)
+            self._vfs.fsync(fd)
+        finally:
+            self._vfs.close(fd)
+
+    def _raise_watermark(self, end: int) -> None:
+        path = f"{self._topic}/partition_{self._partition}.hwm"
+        if self._layout.isolated and self._vfs.stat(path) is not None:
+            replace_file(self._vfs, path, f"{end}\n".encode())

@@ -1,0 +1,234 @@
+"""The brokers' layouts as small objects: names, framing, record codec, index codec, limits."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ..config import GIB, MIB
+from ..errors import BrokenFrameError, InvalidRecordError
+from ..format.columns import Columns, Int64s
+from .codecs.encode import encode_control, encode_messages
+from .codecs.even_rows import payload_column
+from .codecs.headers import fields_from_headers, headers_column
+from .codecs.index import IndexEntries, parse_broker_index, parse_rustlog_index
+from .codecs.ordinal import parse_ordinal
+from .codecs.records import Bodies, parse_bodies
+from .codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows
+from .codecs.rows import row_offsets as rustlog_offsets
+from .names import CursusNames, FlatNames, Names, RustlogNames
+from .transactions import TransactionColumns
+
+# Bytes of a framed form E without any text.
+_FORM_E = 80
+
+
+class Place(NamedTuple):
+    """Where some bytes come from: the partition, the position of byte 0, the next offset due."""
+
+    topic: str
+    partition: int
+    position: int
+    offset: int
+    holes: bool
+
+
+class Decoded(NamedTuple):
+    """Records of some rows; ``transactions`` is there when some take part in one."""
+
+    offsets: Int64s
+    columns: dict[str, pa.Array]
+    transactions: TransactionColumns | None = None
+
+
+class Decode(Protocol):
+    def __call__(self, data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
+        """Decode all of ``rows``.
+
+        Raises:
+            BrokenFrameError: at the first row that cannot be what its writer wrote; ``rows`` before
+                it are sound and are asked for again without it.
+        """
+
+
+class Encode(Protocol):
+    def __call__(self, columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """One kind of broker directory. Stateless.
+
+    ``encode`` is None where we only read; ``closing`` gives records that must follow an append.
+    """
+
+    name: str
+    names: Names
+    format: RowFormat
+    decode: Decode
+    encode: Encode | None
+    ordinal: bool
+    segment_bytes: int
+    columns: frozenset[str]
+    parse_index: Callable[[bytes, int], IndexEntries] | None = None
+    index_every: int | None = None
+    isolated: bool = False
+    closing: Callable[[Columns, str, int, int], list[bytes]] | None = None
+
+    def overhead(self, topic: str) -> int:
+        """Most bytes that a stored record has beside those of its columns."""
+        return self.format.header_bytes if self.closing is None else _FORM_E + len(topic)
+
+
+def _broken(reason: str, rows: Rows, row: int, place: Place, offset: int) -> BrokenFrameError:
+    position = place.position + (int(rows.positions[row]) if row < rows.count else rows.end)
+    return BrokenFrameError(reason, position=position, offset=offset)
+
+
+def check_offsets(offsets: Int64s, rows: Rows, place: Place) -> None:
+    """Offsets must go on from the one due; with ``holes`` they only have to rise."""
+    if not len(offsets):
+        return
+    if place.holes:
+        steps = np.diff(offsets, prepend=place.offset - 1)
+        wrong = steps <= 0
+    else:
+        wrong = offsets != np.arange(place.offset, place.offset + len(offsets))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        due = place.offset if row == 0 else int(offsets[row - 1]) + 1
+        raise _broken(f"expected offset {due}, found {int(offsets[row])}", rows, row, place, due)
+
+
+def _decode_raw(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
+    offsets = np.arange(place.offset, place.offset + rows.count)
+    return Decoded(offsets, {"value": payload_column(data, rows, CURSUS)})
+
+
+def _decode_rustlog(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
+    offsets = rustlog_offsets(data, rows)
+    check_offsets(offsets, rows, place)
+    return Decoded(offsets, {"value": payload_column(data, rows, RUSTLOG)})
+
+
+def _decode_broker(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
+    bodies = parse_bodies(data, rows)
+    check_offsets(bodies.offsets, rows, place)
+    if bodies.damage is not None:
+        due = int(bodies.offsets[-1]) + 1 if bodies.count else place.offset
+        raise _broken(bodies.damage, rows, bodies.count, place, due)
+    transactions = TransactionColumns.of(data, bodies) if bodies.transactional else None
+    return Decoded(bodies.offsets, _message_columns(data, bodies), transactions)
+
+
+def _decode_ordinal(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
+    bodies = parse_ordinal(data, rows, place.topic, place.partition, first_offset=place.offset)
+    return Decoded(bodies.offsets, _message_columns(data, bodies))
+
+
+def _message_columns(data: pa.Buffer, bodies: Bodies) -> dict[str, pa.Array]:
+    columns = {"value": bodies.value_column(data), "headers": headers_column(data, bodies)}
+    key = bodies.key_column(data)
+    if key.null_count < len(key):
+        columns["key"] = key
+    return columns
+
+
+def _encode_raw(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:  # noqa: ARG001
+    return encode_rows(_values(columns), CURSUS)
+
+
+def _encode_rustlog(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:  # noqa: ARG001
+    return encode_rows(_values(columns), RUSTLOG, offset)
+
+
+def _encode_broker(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:
+    return encode_messages(
+        _values(columns),
+        columns.key,
+        columns.headers,
+        topic=topic,
+        partition=partition,
+        first_offset=offset,
+    )
+
+
+def _commits(columns: Columns, topic: str, partition: int, offset: int) -> list[bytes]:
+    """A commit for every transaction that some records name: they stay invisible without."""
+    fields = fields_from_headers(columns.headers, columns.count)
+    ids = fields.texts.get("txn_id")
+    if ids is None:
+        return []
+    epochs = fields.numbers.get("epoch", np.zeros(columns.count, dtype=np.int64))
+    pairs = dict.fromkeys(zip(ids.to_pylist(), epochs.tolist(), strict=True))
+    try:
+        return [
+            encode_control(
+                topic=topic,
+                partition=partition,
+                offset=offset + row,
+                txn_id=name.decode(),
+                epoch=epoch,
+            )
+            for row, (name, epoch) in enumerate(pair for pair in pairs if pair[0])
+        ]
+    except (UnicodeDecodeError, struct.error) as error:
+        raise InvalidRecordError(
+            f"a transaction cannot be committed under its txn_id and epoch: {error}"
+        ) from error
+
+
+def _values(columns: Columns) -> pa.Array:
+    return pa.nulls(columns.count, pa.binary()) if columns.value is None else columns.value
+
+
+CURSUS_LAYOUT = RowLayout(
+    name="cursus",
+    names=CursusNames(),
+    format=CURSUS,
+    decode=_decode_raw,
+    encode=_encode_raw,
+    ordinal=True,
+    segment_bytes=MIB,
+    columns=frozenset({"value"}),
+)
+BROKER_LAYOUT = RowLayout(
+    name="cursus-broker",
+    names=FlatNames(padded=True),
+    format=CURSUS_BROKER,
+    decode=_decode_broker,
+    encode=_encode_broker,
+    ordinal=False,
+    segment_bytes=GIB,
+    columns=frozenset({"value", "key", "headers"}),
+    parse_index=parse_broker_index,
+    isolated=True,
+    closing=_commits,
+)
+BROKER_ORDINAL_LAYOUT = RowLayout(
+    name="cursus-broker",
+    names=CursusNames(),
+    format=CURSUS,
+    decode=_decode_ordinal,
+    encode=None,
+    ordinal=True,
+    segment_bytes=MIB,
+    columns=frozenset({"value", "key", "headers"}),
+)
+RUSTLOG_LAYOUT = RowLayout(
+    name="rustlog",
+    names=RustlogNames(),
+    format=RUSTLOG,
+    decode=_decode_rustlog,
+    encode=_encode_rustlog,
+    ordinal=False,
+    segment_bytes=GIB,
+    columns=frozenset({"value"}),
+    parse_index=parse_rustlog_index,
+    index_every=100,
+)

@@ -1,0 +1,212 @@
+"""Appending to a broker's directory, while the broker is stopped, what the broker itself accepts.
+
+These layouts have no checksum, no watermark and (most) no transactions, so the promise is smaller
+than the native one: whole records are durable and visible on return, and a torn record left by a
+crash is cut before the next append. Beside the records nothing of the broker's is touched, except
+that a cursus ``.hwm`` is raised: it would hide what was appended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+
+from ..commit.append_staged import read_part
+from ..commit.intents import PartitionIntent
+from ..config import StoreConfig
+from ..errors import WriteFailedError
+from ..format.columns import Columns
+from ..format.frame_scan import frame_columns
+from ..io.io_errors import closed_for_writing, commit_pending, is_harmless, write_failure
+from ..io.locks import ensure_lock_file, locked
+from ..types import ActiveFile, OffsetRange
+from ..vfs import Vfs
+from .files import RowFiles, Target
+from .layout import RowLayout
+from .names import STATE_DIRECTORY
+from .segments import RowSegments
+
+
+class Commits(Protocol):
+    """What a log must know of commits that span partitions."""
+
+    def is_pending(self, topic: str, partition: int) -> bool:
+        """Whether a dead committer's intent names this partition."""
+
+
+class RowLog:
+    """The writing side of one partition. Safe for several threads and processes of ours."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        topic: str,
+        partition: int,
+        config: StoreConfig,
+        segments: RowSegments,
+        commits: Commits,
+        require_topic: Callable[[], None],
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._commits = commits
+        self._require_topic = require_topic
+        self._files = RowFiles(vfs, layout, topic, partition, config.segment_bytes, segments)
+        self._lock_path = f"{STATE_DIRECTORY}/locks/{topic}-{partition}"
+        self._lock = threading.Lock()
+        self._poison: OSError | None = None
+        self._target = Target("", 0, 0, 0, 0)
+        self.config = config
+
+    @property
+    def base_name(self) -> str:
+        """What the names of the partition's log files begin with."""
+        names = self._layout.names
+        directory = names.directory(self._vfs, self._topic, self._partition)
+        name = names.format(self._vfs, self._topic, self._partition, 0)
+        return f"{directory}/{name.removesuffix('.log').rstrip('0').removesuffix('_segment_')}"
+
+    @property
+    def active(self) -> ActiveFile:
+        """The file appends go to, as of the last time the lock was held."""
+        return ActiveFile(self._target.number, self._target.size, self._target.path)
+
+    @property
+    def end_offset(self) -> int:
+        """Next offset, as of the last time the lock was held."""
+        return self._target.offset
+
+    @property
+    def durable_end(self) -> int:
+        """Offset up to which all records are durable: every append syncs."""
+        return self._target.offset
+
+    @property
+    def cut_bytes(self) -> int:
+        """Bytes of torn records cut so far."""
+        return self._files.cut_bytes
+
+    def check_storable(self, columns: Columns) -> None:
+        """Raise for records that an append would refuse, whatever the log holds."""
+        self._require_codec()
+        self._files.check_storable(columns)
+
+    def append(self, columns: Columns) -> OffsetRange:
+        """Append records; durable and visible on return.
+
+        Raises:
+            UnsupportedColumnError: a column has values that the layout cannot store.
+            WriteFailedError: what is visible of this call, if anything, is whole records.
+        """
+        self._files.check(columns)
+        with self.exclusive():
+            first = self._target.offset
+            if columns.offsets is not None and len(columns.offsets):
+                first = int(columns.offsets[0])  # an empty log begins where its records say
+            self._target = self._files.append(self._target, columns)
+            return OffsetRange(first, first + columns.count)
+
+    def recovered_end(self) -> int:
+        """Next offset, with torn records cut."""
+        with self.exclusive():
+            return self._target.offset
+
+    def settle(self) -> None:
+        """Nothing to do before a commit: ``exclusive`` leaves nothing unsynced."""
+
+    def added_bytes(self, intent: PartitionIntent) -> int:
+        """How many bytes a commit adds."""
+        return sum(map(self._files.encoded_bytes, self._staged(intent)))
+
+    def apply(self, intent: PartitionIntent) -> None:
+        """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
+        self._files.rewind(intent.segment, intent.position)
+        self._target = self._files.target()
+        for columns in self._staged(intent):
+            self._files.check(columns)
+            self._target = self._files.append(self._target, columns)
+
+    def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:
+        for part in intent.parts:
+            for frame in read_part(self._vfs, part):
+                yield frame_columns(frame.header, pa.py_buffer(frame.buffers[1]))
+
+    def flush(self) -> None:
+        """Nothing waits: every append syncs."""
+
+    def roll(self) -> bool:
+        """Start a new segment file; False if the last one is empty."""
+        with self.exclusive():
+            if not self._target.size:
+                return False
+            self._target = self._files.next_file(self._target)
+            return True
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @contextmanager
+    def exclusive(self, *, finishing: bool = False) -> Iterator[None]:
+        """Hold the partition against our other writers, its last file cut to whole records.
+
+        ``finishing`` a commit, its own rest is left for ``apply`` to rewind.
+        """
+        self._require_codec()
+        with self._lock:
+            if self._poison is not None:
+                raise closed_for_writing(self._topic, self._partition, self._poison)
+            try:
+                with self._locked():
+                    # Else its files would be made anew by who waited while it was deleted.
+                    self._require_topic()
+                    if not finishing:
+                        if self._commits.is_pending(self._topic, self._partition):
+                            raise commit_pending(self._topic, self._partition)
+                        self._find_target()
+                    yield
+            except OSError as error:
+                if not is_harmless(error):
+                    self._poison = error
+                raise write_failure(
+                    f"{self._topic}-{self._partition}: writing",
+                    error,
+                    topic=self._topic,
+                    partition=self._partition,
+                ) from error
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep our other writers out without looking at the log: it is about to go."""
+        with self._lock, self._locked():
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        ensure_lock_file(self._vfs, self._lock_path)
+        with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
+            yield
+
+    def _find_target(self) -> None:
+        """Where the log ends, durably: who wrote there may have been killed before the sync.
+
+        Our own last append was synced. Without this, what is appended behind a dead writer's
+        records in another file would be left without them by a power cut.
+        """
+        found = self._files.target()
+        if found != self._target:
+            self._files.sync(found)
+        self._target = found
+
+    def _require_codec(self) -> None:
+        if self._layout.encode is None:
+            raise WriteFailedError(
+                "ordinal files of this era are only read. Open them with layout='cursus' to append "
+                "raw payloads, or convert them."
+            )

@@ -1,0 +1,291 @@
+"""The segments of one partition in a broker's directory: bases, indexes, and where the log ends."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count, pairwise
+
+import numpy as np
+
+from ..errors import BrokenFrameError, DamagedLogError
+from ..format.file_names import MAX_OFFSET
+from ..format.sparse_index import NO_INDEX, SparseIndex
+from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.durable import read_file
+from ..io.io_errors import typed_read_errors
+from ..io.lru import LruCache
+from ..segments.listing import Listing, ListingCache
+from ..vfs import FileStat, Vfs
+from .chunks import is_zero_tail
+from .codecs.rows import Ending
+from .isolation import IsolationLevel, PartitionIsolation, high_watermark
+from .joined import ClosedFile, JoinedSource, joined_index
+from .layout import RowLayout
+from .names import SegmentName
+from .row_end import LAST_BYTES, RowEnd, extended
+from .segment import RowSegment, WalkedEnd
+from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
+from .transactions import Isolation
+
+_MAX_INDEX_BYTES = 1 << 30
+_JOINED_BYTES = 4 << 20
+COMPACTED = b"cursus-compaction-v1\n"
+_FileKey = tuple[str, FileStat]
+
+
+class RowCaches:
+    """Maps and indexes shared by the partitions of one directory."""
+
+    def __init__(self, vfs: Vfs, maps: int, indexes: int) -> None:
+        self.listings = ListingCache(vfs)
+        self.maps: LruCache[_FileKey, MappedSource] = LruCache(maps)
+        self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
+
+
+class RowSegments:
+    """Reading side of one partition. Safe for several threads."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        topic: str,
+        partition: int,
+        caches: RowCaches,
+        level: IsolationLevel,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._topic = topic
+        self._partition = partition
+        self._caches = caches
+        self._summaries = Summaries(vfs, topic, partition, layout.format)
+        self._isolation = (
+            PartitionIsolation(vfs, topic, partition, level) if layout.isolated else None
+        )
+        self._lock = threading.Lock()
+        self._end: RowEnd | None = None
+        self._lives = count()
+
+    def listing(self) -> Listing:
+        """The segments now; one stat when no file came or went."""
+        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
+        key = f"{self._topic}-{self._partition}"
+        return self._caches.listings.remember(key, directory, lambda: self._list(directory))
+
+    def _list(self, directory: str) -> Listing:
+        found = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        if not self._layout.ordinal:
+            by_base = {segment.number: segment.name for segment in found}
+            if len(by_base) < len(found):
+                raise self._two_files(found)
+            return Listing(directory, tuple(by_base), names=tuple(by_base.values()))
+        names = [segment.name for segment in found]
+        closed = self._summaries.closed(directory, names[:-1])
+        bases, kept, base = [], [], 0
+        for name in names:
+            summary = closed.get(name)
+            if summary is None or summary.records or summary.ending is not Ending.WHOLE:
+                bases.append(base)
+                kept.append(name)
+            if summary is None or summary.ending is not Ending.WHOLE:
+                break
+            base += summary.records
+        return Listing(directory, tuple(bases), names=tuple(kept))
+
+    def open(self, base: int, listing: Listing) -> RowSegment:
+        """Open one of them, small ones with those behind it; the last may still grow."""
+        together = self._small_files(base, listing)
+        if len(together) > 1:
+            return self._open_joined(together, listing)
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        if stat is None:
+            raise FileNotFoundError(path)
+        key = (path, stat)
+        source: Source
+        if listing.is_last(base) or not stat.size:
+            fd = self._vfs.open(path, "read")
+            source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
+            index = self._open_index(path, stat.size)
+        else:
+            source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+            if source.size != stat.size:  # compacted meanwhile
+                return self.open(base, listing)
+            index = self._caches.indexes.get(key, lambda: self._closed_index(path, base, stat.size))
+        return RowSegment(
+            self._layout,
+            source,
+            topic=self._topic,
+            partition=self._partition,
+            base=base,
+            next_base=listing.following(base),
+            holes=self._has_holes(path, stat.size),
+            index=index,
+            isolation=self._decide,
+        )
+
+    def _small_files(self, base: int, listing: Listing) -> list[ClosedFile]:
+        """Closed files from this one on that are worth opening together."""
+        files: list[ClosedFile] = []
+        if not self._layout.ordinal or listing.names is None:
+            return files
+        room = _JOINED_BYTES
+        for at in range(listing.holding(base), len(listing.bases) - 1):
+            summary = self._summaries.known(listing.names[at])
+            if summary is None or summary.ending is not Ending.WHOLE or summary.size > room:
+                break
+            room -= summary.size
+            path, first = f"{listing.directory}/{listing.names[at]}", listing.bases[at]
+            files.append(ClosedFile(path, first, summary.size, _index_of(summary, first)))
+        return files
+
+    def _open_joined(self, files: list[ClosedFile], listing: Listing) -> RowSegment:
+        return RowSegment(
+            self._layout,
+            JoinedSource(self._vfs, files),
+            topic=self._topic,
+            partition=self._partition,
+            base=files[0].base,
+            next_base=listing.following(files[-1].base),
+            holes=False,
+            index=joined_index(files),
+        )
+
+    def end(self) -> RowEnd | None:
+        """Where the log ends now; walks only what was added since the last look."""
+        listing = self.listing()
+        if not listing.bases:
+            return None
+        base = listing.bases[-1]
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        if stat is None:
+            return None
+        with self._lock:
+            known = self._end
+            if known is None or not known.is_of(path, base, stat):
+                self._end = self._find_end(path, base, known)
+            return self._end
+
+    def visible_end(self) -> int:
+        """Next offset a reader may not pass: whole records, the broker's watermark, isolation."""
+        found = self.end()
+        if found is None:
+            return 0
+        isolation = self._decide()
+        return self._limit(found) if isolation is None else isolation.stable_end
+
+    def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
+        """No bound: the search then asks the segment, which says that there are no times."""
+        return MAX_OFFSET
+
+    def raise_damage(self) -> None:
+        """Raise if the log ends before its bytes do, because what follows is damaged."""
+        found = self.end()
+        if found is not None and found.damage is not None and self.visible_end() == found.offset:
+            with typed_read_errors(self._topic, self._partition, found.path):
+                raise found.damage
+
+    def _limit(self, found: RowEnd) -> int:
+        if self._isolation is None:
+            return found.offset
+        return high_watermark(self._vfs, self._topic, self._partition, found.offset)
+
+    def _decide(self) -> Isolation | None:
+        found = self.end()
+        if self._isolation is None or found is None:
+            return None
+        return self._isolation.decide(self.listing(), self._limit(found), found.life, self.open)
+
+    def _find_end(self, path: str, base: int, known: RowEnd | None) -> RowEnd:
+        fd = self._vfs.open(path, "read")
+        stat = self._vfs.fstat(fd)
+        source = WindowSource(self._vfs, fd, stat.size)
+        start = known if known is not None and known.may_go_on(path, base, source) else None
+        index = self._broker_index(path, stat.size) if start is None else start.entries
+        compacted = self._has_holes(path, stat.size)
+        segment = RowSegment(
+            self._layout,
+            source,
+            topic=self._topic,
+            partition=self._partition,
+            base=base,
+            holes=compacted,
+            index=index,
+        )
+        try:
+            walked = segment.walk_to_end(None if start is None else (start.position, start.offset))
+            before = max(0, walked.position - LAST_BYTES)
+            return RowEnd(
+                path,
+                base,
+                stat,
+                walked.position,
+                walked.offset,
+                walked.ending is not Ending.WHOLE,
+                compacted,
+                self._damage(path, source, walked),
+                extended(index, walked.entries),
+                bytes(source.read(before, walked.position - before)),
+                next(self._lives) if start is None else start.life,
+            )
+        finally:
+            segment.close()
+
+    def _damage(self, path: str, source: Source, walked: WalkedEnd) -> BrokenFrameError | None:
+        if walked.ending is Ending.WHOLE or self._may_end_so(path, source, walked):
+            return None
+        problem = str(walked.problem)
+        return BrokenFrameError(problem, position=walked.position, offset=walked.offset)
+
+    def _may_end_so(self, path: str, source: Source, walked: WalkedEnd) -> bool:
+        """Whether the bytes behind the last whole record are what a crash leaves at the end."""
+        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        if files and not path.endswith("/" + files[-1].name):
+            return False
+        if walked.ending is Ending.TORN:
+            return True
+        return not self._layout.ordinal and is_zero_tail(source, walked.position)
+
+    def _two_files(self, found: list[SegmentName]) -> DamagedLogError:
+        base = next(a.number for a, b in pairwise(found) if a.number == b.number)
+        names = ", ".join(segment.name for segment in found if segment.number == base)
+        return DamagedLogError(
+            f"{self._topic}-{self._partition}: two files begin at offset {base}: {names}. "
+            "Move one of them away.",
+            topic=self._topic,
+            partition=self._partition,
+            offset=base,
+        )
+
+    def _has_holes(self, path: str, size: int) -> bool:
+        if not self._layout.isolated:
+            return False
+        marker = read_file(self._vfs, f"{path}.compacted-{size}", len(COMPACTED) + 1)
+        return marker == COMPACTED
+
+    def _open_index(self, path: str, size: int) -> SparseIndex:
+        known = self._end
+        if known is not None and known.path == path:
+            return known.entries
+        return self._broker_index(path, size)
+
+    def _closed_index(self, path: str, base: int, size: int) -> SparseIndex:
+        index = self._broker_index(path, size)
+        if len(index.offsets) or self._has_holes(path, size):
+            return index
+        directory, _, name = path.rpartition("/")
+        summary = self._summaries.closed(directory, [name]).get(name)
+        return NO_INDEX if summary is None else _index_of(summary, base)
+
+    def _broker_index(self, path: str, size: int) -> SparseIndex:
+        if self._layout.parse_index is None:
+            return NO_INDEX
+        data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
+        return NO_INDEX if not data else SparseIndex(*self._layout.parse_index(data, size))
+
+
+def _index_of(summary: Summary, base: int) -> SparseIndex:
+    offsets = base + RECORDS_PER_ENTRY * np.arange(len(summary.entries), dtype=np.int64)
+    return SparseIndex(offsets, summary.entries)

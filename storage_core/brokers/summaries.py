@@ -1,0 +1,169 @@
+"""What is known of row files from having walked them: how many records, where some of them start.
+
+A closed file is walked once; its summary is kept in memory and, where the directory can be
+written, under ``.cursus-spark/index/``, because the brokers' own files are never touched. The open
+file's summary grows with the file. A summary is a hint with a checksum: a file of another size or
+time is walked again.
+
+``index/<topic>-<partition>.rows``, big-endian: magic ``CRSN``, version u8, 3 zero bytes, number of
+files u32, then per file: length of the name u16, name, size u64, time u64, records u64, end
+position u64, number of entries u32, entries u64 each; at the end CRC32C u32 of all before.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from ..errors import StorageError
+from ..format.columns import Int64s
+from ..io.byte_source import MappedSource
+from ..io.durable import read_file, replace_file
+from ..io.locks import ensure_lock_file, locked
+from ..vfs import Vfs
+from .codecs.row_walk import walk_many
+from .codecs.rows import Ending, RowFormat
+from .names import STATE_DIRECTORY
+
+RECORDS_PER_ENTRY = 16
+_FILES_AT_ONCE = 512
+_HEAD = struct.Struct(">4sB3xI")
+_FILE = struct.Struct(">QQQQI")
+_MAGIC, _VERSION = b"CRSN", 1
+_MAX_BYTES = 1 << 30
+
+
+class Summary(NamedTuple):
+    """One file: ``entries`` are the positions of records 0, 16, 32 … of its whole ``records``."""
+
+    size: int
+    modified_ns: int
+    records: int
+    end_position: int
+    ending: Ending
+    problem: str | None
+    entries: Int64s
+
+
+def pack(summaries: Mapping[str, Summary]) -> bytes:
+    """The bytes of an index file; only files that end whole are worth remembering."""
+    whole = {name: found for name, found in summaries.items() if found.ending is Ending.WHOLE}
+    parts = [_HEAD.pack(_MAGIC, _VERSION, len(whole))]
+    for name, found in sorted(whole.items()):
+        encoded = name.encode()
+        parts += [
+            struct.pack(">H", len(encoded)),
+            encoded,
+            _FILE.pack(
+                found.size,
+                found.modified_ns,
+                found.records,
+                found.end_position,
+                len(found.entries),
+            ),
+            found.entries.astype(">u8").tobytes(),
+        ]
+    data = b"".join(parts)
+    return data + struct.pack(">I", crc32c.crc32c(data))
+
+
+def unpack(data: bytes) -> dict[str, Summary]:
+    """The summaries in an index file; none when it cannot be trusted."""
+    if len(data) < _HEAD.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+        return {}
+    magic, version, count = _HEAD.unpack_from(data)
+    if (magic, version) != (_MAGIC, _VERSION):
+        return {}
+    found: dict[str, Summary] = {}
+    at = _HEAD.size
+    with suppress(struct.error, ValueError):
+        for _ in range(count):
+            (length,) = struct.unpack_from(">H", data, at)
+            name = data[at + 2 : at + 2 + length].decode()
+            at += 2 + length
+            size, modified_ns, records, end, entries = _FILE.unpack_from(data, at)
+            at += _FILE.size
+            table = np.frombuffer(data, ">u8", entries, at).astype(np.int64)
+            at += 8 * entries
+            found[name] = Summary(size, modified_ns, records, end, Ending.WHOLE, None, table)
+    return found
+
+
+class Summaries:
+    """Summaries of one partition's closed files. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs, topic: str, partition: int, row_format: RowFormat) -> None:
+        self._vfs = vfs
+        self._format = row_format
+        self._path = f"{STATE_DIRECTORY}/index/{topic}-{partition}.rows"
+        self._lock = threading.Lock()
+        self._known: dict[str, Summary] | None = None
+
+    def closed(self, directory: str, names: Sequence[str]) -> dict[str, Summary]:
+        """Summaries of these files, walking together those that are new or changed."""
+        with self._lock:
+            if self._known is None:
+                self._known = unpack(read_file(self._vfs, self._path, _MAX_BYTES) or b"")
+            known = self._known
+            fresh = [name for name in names if not self._is_current(directory, name)]
+            for start in range(0, len(fresh), _FILES_AT_ONCE):
+                self._walk(directory, fresh[start : start + _FILES_AT_ONCE])
+            if fresh:
+                self._save()
+            return {name: known[name] for name in names if name in known}
+
+    def known(self, name: str) -> Summary | None:
+        """What ``closed`` last found of a file."""
+        return (self._known or {}).get(name)
+
+    def _is_current(self, directory: str, name: str) -> bool:
+        known = (self._known or {}).get(name)
+        stat = self._vfs.stat(f"{directory}/{name}")
+        return (
+            known is not None
+            and stat is not None
+            and (known.size, known.modified_ns) == (stat.size, stat.modified_ns)
+        )
+
+    def _walk(self, directory: str, names: Iterable[str]) -> None:
+        stats = [(name, self._vfs.stat(f"{directory}/{name}")) for name in names]
+        # A pipe or device has no size either, but must be refused, as opening it is: taken for an
+        # empty file it would give the records behind it the offsets of those that are missing.
+        filled = [
+            (name, stat)
+            for name, stat in stats
+            if stat is not None and (stat.size or stat.kind != "file")
+        ]
+        sources = [MappedSource(self._vfs, f"{directory}/{name}") for name, _ in filled]
+        datas = [source.read(0, source.size) for source in sources]
+        counts = walk_many(datas, self._format, every=RECORDS_PER_ENTRY)
+        assert self._known is not None
+        for (name, stat), count in zip(filled, counts, strict=True):
+            self._known[name] = Summary(
+                stat.size,
+                stat.modified_ns,
+                count.records,
+                count.end,
+                count.ending,
+                count.problem,
+                count.entries,
+            )
+        none = np.empty(0, dtype=np.int64)
+        for name, found in stats:
+            if found is not None and not found.size and found.kind == "file":
+                self._known[name] = Summary(0, found.modified_ns, 0, 0, Ending.WHOLE, None, none)
+
+    def _save(self) -> None:
+        """Keep the summaries for other processes; in memory alone where we may not write."""
+        lock = f"{STATE_DIRECTORY}/index/lock"
+        with suppress(OSError, StorageError):
+            ensure_lock_file(self._vfs, lock)
+            with locked(self._vfs, lock, 0):
+                assert self._known is not None
+                replace_file(self._vfs, self._path, pack(self._known), sync=False)

@@ -1,0 +1,1 @@
+"""Looking at a store without changing it: every problem, every frame and index entry."""

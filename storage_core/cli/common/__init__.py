@@ -1,0 +1,1 @@
+"""What commands share: arguments, tables and progress, numbers and moments as text."""

@@ -1,0 +1,103 @@
+"""Arguments that many commands share, and the store they lead to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from ...config import StoreConfig, setting_value
+from ...errors import StorageError
+from ...store.open_directory import LAYOUT_NAMES
+from ...store.store import Store
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+LAYOUTS = click.Choice(["auto", *LAYOUT_NAMES])
+ISOLATION = click.Choice(["read_committed", "read_uncommitted"])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+partition = click.option(
+    "--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition."
+)
+isolation = click.option(
+    "--isolation",
+    type=ISOLATION,
+    default="read_committed",
+    help="For the transactions of a cursus broker.",
+)
+
+
+def complete_topic(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Topics of the store that the line names before."""
+    path = ctx.params.get("path")
+    try:
+        names = [] if path is None else Store.open(path).topics()
+    except (StorageError, OSError):
+        names = []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+topic = click.argument("topic", shell_complete=complete_topic)
+optional_topic = click.argument("topic", required=False, shell_complete=complete_topic)
+path = click.argument("path", type=click.Path(file_okay=False))
+
+
+def with_store(function: Function) -> Function:
+    """Give a command PATH and --layout, and call it with the store opened there."""
+
+    @path
+    @click.option("--layout", type=LAYOUTS, default="auto", help="What the directory is.")
+    @click.option("--internal-topics", is_flag=True, help="Show a broker's own topics (__…) too.")
+    @functools.wraps(function)
+    def command(path: str, layout: str, internal_topics: bool, **rest: Any) -> Any:
+        level = rest.pop("isolation", "read_committed")
+        with Store.open(
+            path,
+            layout=layout,
+            isolation=level,
+            internal_topics=internal_topics,
+            config=StoreConfig.from_environment(),
+        ) as store:
+            return function(store, **rest)
+
+    return command  # type: ignore[return-value]
+
+
+def chosen_partitions(store: Store, topic: str, partition: int | None) -> list[int]:
+    """The partition asked for, or all.
+
+    Raises:
+        PartitionNotFoundError: there is none of that number.
+    """
+    if partition is None:
+        return list(range(store.topic(topic).partitions))
+    store.start_offset(topic, partition)
+    return [partition]
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``name=value`` pairs, each of its setting's type; None for ``default``.
+
+    Raises:
+        click.BadParameter: a pair has no equals sign, or no value.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE.", param_hint="--set")
+        settings[name] = None if value == "default" else setting_value(name, value)
+        if settings[name] is None and value != "default":
+            raise click.BadParameter(
+                f"{pair!r} has no value. Use {name}=default for the store's own.",
+                param_hint="--set",
+            )
+    return settings

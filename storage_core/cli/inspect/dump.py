@@ -1,0 +1,221 @@
+"""``dump``: frames and index entries in the open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ...checks.inspect import FrameInfo, frames, indexes
+from ...errors import BrokenFrameError, PartitionNotFoundError, StorageError
+from ...format.frame import CODECS, HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
+from ...format.native import NativeLayout
+from ...io.io_errors import typed_read_errors
+from ...segments.listing import list_segments, log_path
+from ...store.store import Store
+from ..common import arguments, screen
+from ..common.record_text import record_object
+from ..common.wording import iso, number, size
+
+_COLUMNS = {
+    KEY: "key", VALUE: "value", HEADERS_BIT: "headers", TIMESTAMPS: "timestamp", SPARSE: "offsets",
+}  # fmt: skip
+Entry = dict[str, Any]
+
+
+@click.command()
+@arguments.with_store
+@arguments.topic
+@arguments.partition
+@click.option("--segment", type=click.IntRange(min=0), metavar="BASE", help="Only this segment.")
+@click.option("--records", is_flag=True, help="The records too.")
+@click.option("--no-index", is_flag=True, help="Leave out index entries.")
+@arguments.isolation
+@arguments.as_json
+@click.pass_context
+def dump(
+    ctx: click.Context,
+    store: Store,
+    topic: str,
+    partition: int | None,
+    segment: int | None,
+    records: bool,
+    no_index: bool,
+    as_json: bool,
+) -> None:
+    """Show the files of TOPIC as they are: every frame, checked, and every index entry.
+
+    Looks past the visible end too. The files of brokers have no frames: their records are shown.
+    Exit code 1 if something does not check.
+    """
+    found = 0
+    for each in _partitions(store, topic, partition):
+        if store.layout == "native":
+            entries = _native(store, topic, each, segment, with_records=records)
+        else:
+            entries = _foreign(store, topic, each, segment)
+        for entry in entries:
+            if no_index and entry["kind"] == "index_entry":
+                continue
+            found += entry["kind"] == "problem"
+            click.echo(json.dumps(entry, ensure_ascii=False) if as_json else _line(entry))
+    if found:
+        ctx.exit(screen.PROBLEMS)
+
+
+def _partitions(store: Store, topic: str, partition: int | None) -> list[int]:
+    """As ``chosen_partitions``, but without asking for a visible end, which may be unknown."""
+    count = store.topic(topic).partitions
+    if partition is None:
+        return list(range(count))
+    if partition >= count:
+        raise PartitionNotFoundError(
+            f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}.", topic=topic
+        )
+    return [partition]
+
+
+def _native(
+    store: Store, topic: str, partition: int, segment: int | None, *, with_records: bool
+) -> Iterator[Entry]:
+    directory = NativeLayout().log_directory(topic, partition)
+    try:
+        visible: int | None = store.visible_ends(topic)[partition]
+    except StorageError as error:
+        visible = None
+        yield {"kind": "problem", "code": error.code, "message": str(error)}
+    listing = list_segments(store.vfs, directory)
+    for base in listing.bases:
+        if segment not in (None, base):
+            continue
+        path = log_path(directory, base)
+        stat = store.vfs.stat(path)
+        closed = not listing.is_last(base)
+        yield {
+            "kind": "segment", "path": path, "base": base, "closed": closed,
+            "bytes": 0 if stat is None else stat.size,
+        }  # fmt: skip
+        try:
+            with typed_read_errors(topic, partition, path):
+                for frame in frames(store.vfs, path, base):
+                    yield _frame(frame, visible)
+                    if with_records and visible is not None:
+                        yield from _records(store, topic, partition, frame, visible)
+        except StorageError as error:
+            yield _broken(error, visible, closed)
+        yield from _index_entries(store, path, base)
+
+
+def _frame(frame: FrameInfo, visible: int | None) -> Entry:
+    header = frame.header
+    return {
+        "kind": "frame",
+        "position": frame.position,
+        "length": header.length,
+        "offset": frame.offset,
+        "span": header.span,
+        "records": header.records,
+        "columns": [name for bit, name in _COLUMNS.items() if header.columns & bit],
+        "compression": CODECS[header.codec],
+        "body_bytes": header.body_length,
+        "raw_bytes": header.raw_length,
+        "timestamp_type": "append" if header.timestamp_type else "supplied",
+        "min_timestamp": iso(header.min_timestamp) if header.records else None,
+        "max_timestamp": iso(header.max_timestamp) if header.records else None,
+        "durable_upto": header.durable_upto,
+        "visible": None if visible is None else frame.offset + header.span <= visible,
+    }
+
+
+def _records(
+    store: Store, topic: str, partition: int, frame: FrameInfo, visible: int
+) -> Iterator[Entry]:
+    end = min(frame.offset + frame.header.span, visible)
+    if frame.offset < end:
+        for batch in store.read(topic, partition, frame.offset, end):
+            for row in batch.to_pylist():
+                yield {"kind": "record", **record_object(topic, partition, row)}
+
+
+def _broken(error: StorageError, visible: int | None, closed: bool) -> Entry:
+    """Bytes behind the visible end of the last file were never promised to anybody."""
+    place = {"position": error.position, "offset": error.offset}
+    broken = isinstance(error.__cause__, BrokenFrameError)
+    if broken and not closed and visible is not None and (error.offset or 0) >= visible:
+        return {"kind": "torn_tail", **place, "message": str(error.__cause__)}
+    return {"kind": "problem", "code": error.code, **place, "message": str(error)}
+
+
+def _index_entries(store: Store, path: str, base: int) -> Iterator[Entry]:
+    for index in indexes(store.vfs, path):
+        yield {
+            "kind": "index", "index": index.kind, "base": base, "state": index.state,
+            "entries": len(index.first),
+        }  # fmt: skip
+        for first, second in zip(index.first.tolist(), index.second.tolist(), strict=True):
+            if index.kind == "offset":
+                fields: Entry = {"offset": first, "position": second}
+            else:
+                fields = {"timestamp": iso(first) if first > -(1 << 62) else None, "offset": second}
+            yield {"kind": "index_entry", "index": index.kind, **fields}
+
+
+def _foreign(store: Store, topic: str, partition: int, segment: int | None) -> Iterator[Entry]:
+    try:
+        for found in store.segments(topic, partition):
+            if segment not in (None, found.base):
+                continue
+            yield {
+                "kind": "segment", "path": found.path, "base": found.base, "closed": found.sealed,
+                "bytes": found.size,
+            }  # fmt: skip
+            for batch in store.read(topic, partition, found.base, found.end):
+                for row in batch.to_pylist():
+                    yield {"kind": "record", **record_object(topic, partition, row)}
+            offsets, positions = store.index_entries(topic, partition, found)
+            for offset, position in zip(offsets.tolist(), positions.tolist(), strict=True):
+                yield {
+                    "kind": "index_entry", "index": "offset", "offset": offset,
+                    "position": position,
+                }  # fmt: skip
+        for _ in store.read(topic, partition, store.offsets(topic, partition).end):
+            pass  # raises if the log ends before its bytes do
+    except StorageError as error:
+        yield {
+            "kind": "problem", "code": error.code, "position": error.position,
+            "offset": error.offset, "message": str(error),
+        }  # fmt: skip
+
+
+def _line(entry: Entry) -> str:
+    kind = entry["kind"]
+    if kind == "segment":
+        state = "closed" if entry["closed"] else "active"
+        return f"{entry['path']}  base {entry['base']}, {state}, {size(entry['bytes'])}"
+    if kind == "problem":
+        return f"  PROBLEM [{entry['code']}] {entry['message']}"
+    if kind == "torn_tail":
+        return f"  torn tail at byte {entry['position']}: {entry['message']}. Nothing is lost."
+    if kind == "index":
+        return f"  {entry['index']} index, {entry['state']}, {number(entry['entries'])} entries"
+    if kind == "index_entry":
+        fields = [f"{name} {value}" for name, value in entry.items() if name not in _SHOWN]
+        return f"    {' → '.join(fields)}"
+    if kind == "record":
+        return f"    {_record_text(entry)}"
+    fields = [f"{name}={_short(value)}" for name, value in entry.items() if name != "kind"]
+    return f"  frame {' '.join(fields)}"
+
+
+_SHOWN = ("kind", "index")
+
+
+def _short(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def _record_text(entry: Entry) -> str:
+    shown = {name: value for name, value in entry.items() if name not in ("kind", "topic")}
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,104 @@
+"""``tail``: the last records, and those that come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ...errors import DataLossError, TopicNotFoundError
+from ...store.store import Store
+from ..common import arguments, screen
+from .cat import first_offset
+from .printing import Form, Printer, form_options
+
+
+@click.command()
+@arguments.with_store
+@arguments.topic
+@arguments.partition
+@click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
+              metavar="N", help="Begin with the last N offsets of each partition.")  # fmt: skip
+@click.option("--follow", "-f", is_flag=True, help="Go on with records that come, until Ctrl-C.")
+@click.option("--max", "most", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@click.option("--interval", type=click.FloatRange(min=0.01), default=0.2, show_default=True,
+              metavar="SECONDS", help="How often to look.")  # fmt: skip
+@arguments.isolation
+@form_options
+def tail(
+    store: Store,
+    topic: str,
+    partition: int | None,
+    lines: int,
+    follow: bool,
+    most: int | None,
+    interval: float,
+    form: Form | None,
+) -> None:
+    """Print the last records of TOPIC; with -f go on with new ones until Ctrl-C (exit code 0)."""
+    printer = Printer(topic, form, most)
+    follower = _Follower(store, topic, partition, lines, printer)
+    try:
+        follower.look()
+        while follow and not printer.is_done:
+            store.vfs.sleep(interval)
+            follower.look()
+    except KeyboardInterrupt:
+        printer.flush()
+
+
+class _Follower:
+    """Prints what each look finds new."""
+
+    def __init__(
+        self, store: Store, topic: str, partition: int | None, lines: int, printer: Printer
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._partition = partition
+        self._printer = printer
+        self._uuid = store.topic(topic).uuid
+        self._next = {
+            each: first_offset(store, topic, each, -lines, strict=True) if lines else ends
+            for each, ends in self._ends()
+        }
+
+    def look(self) -> None:
+        """Print what came since the last look, partition by partition."""
+        if self._store.topic(self._topic).uuid != self._uuid:
+            raise TopicNotFoundError(
+                f"topic {self._topic!r} was deleted and made anew.", topic=self._topic
+            )
+        for partition, end in self._ends():
+            start = self._next.get(partition, 0)
+            try:
+                self._show(partition, start, end)
+            except DataLossError as error:
+                screen.complain(str(error), error.code)
+                self._next[partition] = self._store.offsets(self._topic, partition).start
+        self._printer.flush()
+
+    def _show(self, partition: int, start: int, end: int) -> None:
+        first = self._store.start_offset(self._topic, partition)
+        if start < min(first, end):
+            raise DataLossError(
+                f"{self._topic}-{partition}: records {start} to {first - 1} were removed before "
+                f"they were shown. Going on from {first}.",
+                topic=self._topic,
+                partition=partition,
+                offset=start,
+            )
+        if start < end and not self._printer.is_done:
+            for batch in self._store.read(
+                self._topic, partition, start, end, columns=self._printer.columns
+            ):
+                self._printer.show(partition, batch)
+                self._next[partition] = batch["offset"][-1].as_py() + 1
+            self._next[partition] = end
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        ends = self._store.visible_ends(self._topic)
+        if self._partition is not None:
+            arguments.chosen_partitions(self._store, self._topic, self._partition)
+            return iter([(self._partition, ends[self._partition])])
+        return iter(enumerate(ends))

@@ -1,0 +1,1 @@
+"""Commands that check, repair, rewrite or delete."""

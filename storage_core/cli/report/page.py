@@ -1,0 +1,253 @@
+"""The report as one page that needs nothing else: no network, no script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+
+from ..._version import __version__
+from ..common.wording import duration, moment, number, plural, size
+from ..inspect.overview import Lag, PartitionFacts
+from ..inspect.picture import axis_of
+from .charts import MOST_ROWS, Bar, columns, share_bar, timeline
+from .facts import Flow, Packing, Sizes, StoreReport, TopicReport
+from .style import STYLE
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""A browser loads nothing and runs nothing, whatever stands in a topic's name or an error."""
+
+
+def page(report: StoreReport) -> str:
+    """The whole page."""
+    body = [
+        f"<header><h1>{escape(report.path)}</h1>"
+        f'<p class="soft">Layout {report.layout} · looked at {moment(report.made_at)}</p></header>',
+        _tiles(report),
+        _problems(report),
+        *(_topic(topic, report.lags) for topic in report.topics),
+        f"<footer>Made by cursus {__version__}. Records are counted by offsets; bytes are those "
+        "of the log files. Hover over a block or a bar for its numbers.</footer>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
+        f"<title>{escape(report.path)} · cursus report</title><style>{STYLE}</style></head>\n"
+        f"<body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
+    )
+
+
+def _tiles(report: StoreReport) -> str:
+    facts = [topic.facts for topic in report.topics]
+    tiles = [
+        ("", number(len(facts)), "topics"),
+        ("", number(sum(topic.count for topic in facts)), "partitions"),
+        ("", number(sum(topic.records for topic in facts)), "records"),
+        ("", size(sum(topic.size for topic in facts)), "in the log"),
+        ("", number(sum(topic.segments for topic in facts)), "segments"),
+    ]
+    if report.lags:
+        most = max(lag.lag for lag in report.lags)
+        tiles.append(("care" if most else "good", number(most), "largest lag"))
+    if report.problems is not None:
+        errors = sum(problem.severity == "error" for problem in report.problems)
+        kind = "bad" if errors else "care" if report.problems else "good"
+        tiles.append((kind, number(len(report.problems)), "problems"))
+    shown = "".join(
+        f'<div class="tile {kind}"><b>{value}</b><span>{label}</span></div>'
+        for kind, value, label in tiles
+    )
+    return f'<div class="tiles">{shown}</div>'
+
+
+def _problems(report: StoreReport) -> str:
+    if report.problems is None:
+        return _card("Problems", '<p class="soft">Nobody looked for problems (--no-check).</p>')
+    if not report.problems:
+        fine = '<span class="tag fine">none</span> Every byte was read, and every checksum fits.'
+        if report.layout != "native":
+            fine = '<span class="tag fine">none</span> Every record was read. This layout has no '
+            fine += "checksums, so rot inside a value cannot be found."
+        return _card("Problems", f"<p>{fine}</p>")
+    rows = [
+        [
+            f'<span class="tag {problem.severity}">{problem.severity}</span>',
+            escape(problem.code),
+            escape(problem.message),
+        ]
+        for problem in report.problems
+    ]
+    return _card("Problems", _table(["", "code", "*what is wrong"], rows))
+
+
+def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
+    facts = topic.facts
+    if facts.problem is not None:
+        tag = f'<span class="tag error">{escape(facts.problem.code)}</span>'
+        return _card(escape(facts.name), f"<p>{tag} {escape(str(facts.problem))}</p>")
+    summary = f"{plural(facts.count, 'partition')} · {number(facts.records)} records · "
+    parts = [
+        f'<div class="head"><h2>{escape(facts.name)}</h2>'
+        f'<span class="soft">{summary}{size(facts.size)}</span></div>'
+    ]
+    if facts.settings:
+        settings = escape(json.dumps(dict(facts.settings), ensure_ascii=False))
+        parts.append(f'<p class="soft">Settings {settings}</p>')
+    parts += [_segments(facts.partitions), _rates(topic.flow), _insides(topic)]
+    parts.append(f"<h3>Partitions</h3>{_partitions(facts.partitions)}")
+    behind = [lag for lag in lags if lag.topic == facts.name]
+    if behind:
+        parts.append(f"<h3>Consumer groups</h3>{_lag(behind)}")
+    return f'<section class="card">{"".join(parts)}</section>'
+
+
+def _segments(partitions: Sequence[PartitionFacts]) -> str:
+    axis = axis_of(partitions)
+    if axis is None:
+        return '<p class="soft">No records yet.</p>'
+    over = "time" if axis.timed else "offsets (this layout stores no times)"
+    rest = len(partitions) - MOST_ROWS
+    more = f'<p class="soft">and {plural(rest, "partition")} more</p>' if rest > 0 else ""
+    key = (
+        '<span class="key" style="background:var(--blue)"></span>closed'
+        '<span class="key" style="background:var(--teal)"></span>active'
+    )
+    return f"<h3>Segments over {over} {key}</h3>{timeline(partitions, axis)}{more}"
+
+
+def _rates(flow: Flow | None) -> str:
+    if flow is None:
+        return ""
+    if flow.low == flow.high:
+        return f'<p class="soft">All records carry the same time, {moment(flow.low)}.</p>'
+    low, high = moment(flow.low), moment(flow.high)
+    seconds = flow.bin_seconds
+    starts = [flow.low + round(place * seconds * 1e6) for place in range(len(flow.records))]
+    charts = []
+    for values, kind, name in (
+        (flow.records, "records", "records"),
+        (flow.stored, "stored", "bytes"),
+    ):
+        rates = [value / seconds for value in values]
+        bars = [
+            Bar(rate, f"from {moment(start)}: {_rate(rate, name)}")
+            for start, rate in zip(starts, rates, strict=True)
+        ]
+        mean, peak = _rate(sum(values) / seconds / len(values), name), _rate(max(rates), name)
+        charts.append(
+            f"<div><h3>{name} per second</h3>"
+            f'<p class="soft">mean {mean}, in steps of {duration(seconds * 1e6)}</p>'
+            f"{columns(bars, low, high, peak, f'{name} per second', kind)}</div>"
+        )
+    return f'<div class="two">{"".join(charts)}</div>'
+
+
+def _rate(value: float, name: str) -> str:
+    if name == "bytes":
+        return f"{size(value)}/s"
+    return f"{value:,.0f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def _insides(topic: TopicReport) -> str:
+    parts = [_sizes(topic.sizes, topic.facts.records), _packing(topic.packing, topic.facts.size)]
+    return f'<div class="two">{"".join(part for part in parts if part)}</div>'
+
+
+def _sizes(sizes: Sizes | None, records: int) -> str:
+    if sizes is None:
+        return ""
+    first = next(place for place, count in enumerate(sizes.counts) if count)
+    counts = sizes.counts[first:]
+    bars = [
+        Bar(
+            count,
+            f"{size(2 ** (power - 1) if power else 0)} to {size(2**power)}: "
+            f"{plural(count, 'record')}",
+        )
+        for power, count in enumerate(counts, first)
+    ]
+    low = size(2 ** (first - 1) if first else 0)
+    high = size(2 ** (len(sizes.counts) - 1))
+    most = plural(max(counts), "record")
+    chart = columns(bars, low, high, most, "Records by size", "sizes")
+    part = f", of {number(sizes.looked_at)} looked at" if sizes.looked_at < records else ""
+    return (
+        f"<div><h3>Record sizes</h3>"
+        f'<p class="soft">{size(sizes.smallest)} to {size(sizes.largest)}, median '
+        f"{size(sizes.median)}{part}; each bar doubles</p>"
+        f"{chart}</div>"
+    )
+
+
+def _packing(packing: Packing | None, log_bytes: int) -> str:
+    if packing is None or not packing.raw:
+        return ""
+    codecs = ", ".join(
+        f"{'uncompressed' if name == 'none' else name}: {plural(count, 'frame')}"
+        for name, count in packing.codecs
+    )
+    ratio = packing.raw / max(1, packing.stored)
+    rows = [
+        ["before compression", size(packing.raw), share_bar(1, "before compression")],
+        ["as stored", size(packing.stored), share_bar(packing.stored / packing.raw, "as stored")],
+        ["log files in all", size(log_bytes), share_bar(log_bytes / packing.raw, "log files")],
+    ]
+    return (
+        f"<div><h3>Compression</h3>"
+        f'<p class="soft">{ratio:.2f} to 1; {escape(codecs)}</p>'
+        f"{_table(['', '>bytes', ''], rows)}</div>"
+    )
+
+
+def _partitions(partitions: Sequence[PartitionFacts]) -> str:
+    most = max((partition.size for partition in partitions), default=0) or 1
+    rows = [
+        [
+            str(partition.partition),
+            number(partition.start),
+            number(partition.end),
+            number(len(partition.segments)),
+            size(partition.size),
+            share_bar(partition.size / most, f"{partition.size / most:.0%} of the largest"),
+            '<span class="tag warning">recovery due</span>' if partition.recovery_due else "clean",
+        ]
+        for partition in partitions
+    ]
+    heads = [">partition", ">start", ">end", ">segments", ">size", "", "state"]
+    return _table(heads, rows)
+
+
+def _lag(behind: Sequence[Lag]) -> str:
+    most = max(lag.lag for lag in behind) or 1
+    rows = [
+        [
+            escape(lag.group),
+            str(lag.partition),
+            number(lag.committed),
+            number(lag.end),
+            number(lag.lag),
+            share_bar(lag.lag / most, f"{lag.lag} behind"),
+        ]
+        for lag in behind
+    ]
+    return _table(["group", ">partition", ">committed", ">end", ">lag", ""], rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML. A head that begins with > aligns right, with * it may wrap."""
+    kinds = [{">": ' class="n"', "*": ' class="wide"'}.get(head[:1], "") for head in heads]
+    names = [head.lstrip(">*") for head in heads]
+    top = "".join(
+        f"<th{'' if 'wide' in kind else kind}>{name}</th>"
+        for kind, name in zip(kinds, names, strict=True)
+    )
+    lines = ""
+    for row in rows:
+        cells = [f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)]
+        lines += f"<tr>{''.join(cells)}</tr>"
+    return f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
+
+
+def _card(title: str, content: str) -> str:
+    return f'<section class="card"><h2>{title}</h2>{content}</section>'

@@ -1,0 +1,1 @@
+"""Commands that add topics, records or offsets."""

@@ -1,0 +1,98 @@
+"""``convert``: a log directory of one layout into another."""
+
+from __future__ import annotations
+
+import click
+from rich.progress import Progress as Bar
+from rich.progress import TaskID
+
+from ...brokers.isolation import IsolationLevel
+from ...config import StoreConfig
+from ...conversion.copy import convert as convert_store
+from ...conversion.progress import Progress
+from ...store.store import Store
+from ..common import arguments, screen
+from ..common.wording import number
+
+
+@click.command()
+@click.argument("source", type=click.Path(file_okay=False))
+@click.argument("target", type=click.Path(file_okay=False))
+@click.option("--topic", "-t", "topics", multiple=True, help="Only this one; may be repeated.")
+@click.option("--layout", type=arguments.LAYOUTS, default="auto", help="Of a target that is made.")
+@click.option("--source-layout", type=arguments.LAYOUTS, default="auto", help="What SOURCE is.")
+@click.option("--renumber", is_flag=True, help="Count offsets from 0.")
+@click.option("--drop", multiple=True, type=click.Choice(["key", "headers", "timestamp"]),
+              help="Leave a column out that the target cannot hold; may be repeated.")  # fmt: skip
+@arguments.isolation
+@arguments.as_json
+def convert(
+    source: str,
+    target: str,
+    topics: tuple[str, ...],
+    layout: str,
+    source_layout: str,
+    renumber: bool,
+    drop: tuple[str, ...],
+    isolation: IsolationLevel,
+    as_json: bool,
+) -> None:
+    """Copy the topics of SOURCE into TARGET, which is made if it is missing, and compare.
+
+    Offsets are kept. After an interruption, run the same command again: it goes on.
+    """
+    with (
+        Store.open(source, layout=source_layout, isolation=isolation) as store,
+        screen.progress() as bar,
+    ):
+        done = convert_store(
+            store,
+            target,
+            topics=topics or None,
+            layout=layout,
+            renumber=renumber,
+            drop=drop,
+            config=StoreConfig.from_environment(),
+            progress=_Watcher(bar).update,
+        )
+    rows = [(each.topic, each.partition, each.offsets, each.copied) for each in done]
+    if as_json:
+        screen.show_json(
+            [
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "start": offsets.start,
+                    "end": offsets.end,
+                    "copied": copied,
+                }
+                for topic, partition, offsets, copied in rows
+            ]
+        )
+        return
+    screen.table(
+        ["topic", ">partition", ">start", ">end", ">copied"],
+        [
+            [topic, str(partition), number(offsets.start), number(offsets.end), number(copied)]
+            for topic, partition, offsets, copied in rows
+        ],
+    )
+
+
+class _Watcher:
+    """One bar for each phase: check, copy, verify."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, now: Progress) -> None:
+        """Show how far it is."""
+        if now.phase not in self._tasks:
+            self._tasks[now.phase] = self._bar.add_task(now.phase, total=now.total_records)
+        self._bar.update(
+            self._tasks[now.phase],
+            completed=now.records,
+            total=now.total_records,
+            description=f"{now.phase} {now.topic}-{now.partition}",
+        )

@@ -1,0 +1,123 @@
+"""What tasks say they staged, checked before a commit is decided: nothing in it is trusted.
+
+Behind the commit point a part that cannot be applied would block its partitions for good, so all
+that can be wrong with one is found here: names, numbers, and the frames against what was claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ..errors import BrokenFrameError, InvalidCommitError
+from ..format.file_names import is_name
+from ..format.frame import (
+    HEADER_BYTES,
+    SPARSE,
+    TRAILER_BYTES,
+    check_frame,
+    decode_body,
+    unpack_header,
+)
+from ..vfs import Vfs
+from .staging import SUFFIX, StagedPart, frame_checksum
+
+_MAX_CHECKSUM = 0xFFFFFFFF
+
+
+def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
+    """A part from plain fields, which may come from anywhere.
+
+    Raises:
+        TypeError, ValueError: it cannot name a staging file, or its numbers cannot be true.
+    """
+    runs = tuple((position, size) for position, size in fields["runs"])
+    part = StagedPart(**{**fields, "runs": runs})
+    if not isinstance(part.path, str):
+        raise TypeError(f"{part.path!r} is not a path")
+    prefix, _, rest = part.path.partition(f"{staging}/")
+    job, _, name = rest.partition("/")
+    if prefix or not is_name(job) or not is_name(name) or not name.endswith(SUFFIX):
+        raise ValueError(f"{part.path!r} is not a staging file")
+    numbers = (part.partition, part.records, part.checksum, *(n for run in runs for n in run))
+    plain = all(type(number) is int and number >= 0 for number in numbers)
+    if not plain or not part.records or not all(size for _, size in runs):
+        raise ValueError(f"the part of {part.topic!r} has impossible numbers")
+    if not is_name(part.topic) or part.checksum > _MAX_CHECKSUM or type(part.own_file) is not bool:
+        raise ValueError(f"the part of {part.topic!r} has impossible fields")
+    return part
+
+
+def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPart]:
+    """The parts of a job's messages, as far as the messages alone can be checked.
+
+    Raises:
+        InvalidCommitError: one cannot be of this job, or is given twice.
+    """
+    claimed = []
+    frames: set[tuple[str, int]] = set()
+    for given in parts:
+        try:
+            part = part_from(staging, {name: getattr(given, name) for name in StagedPart.__slots__})
+            if part.path.split("/")[-2] != job:
+                raise ValueError(f"{part.path!r} is not of job {job}")
+            starts = {(part.path, position) for position, _ in part.runs}
+            if len(starts) < len(part.runs) or not frames.isdisjoint(starts):
+                raise ValueError(f"frames of {part.path!r} are given twice; give each part once")
+            frames |= starts
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InvalidCommitError(f"a commit message cannot be used: {error}.") from error
+        claimed.append(part)
+    return claimed
+
+
+def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], partitions: Mapping[str, int]) -> None:
+    """Compare parts with their files; large ones, which the commit never copies, by their headers.
+
+    Args:
+        vfs: The store's files.
+        parts: Of one job.
+        partitions: How many partitions each of their topics has.
+
+    Raises:
+        InvalidCommitError: a file is missing, or does not hold what was claimed.
+    """
+    with ExitStack() as stack:
+        opened: dict[str, int] = {}
+        for part in parts:
+            try:
+                if part.partition >= partitions[part.topic]:
+                    raise ValueError(f"{part.topic!r} has no partition {part.partition}")
+                if part.path not in opened:
+                    opened[part.path] = vfs.open(part.path, "read")
+                    stack.callback(vfs.close, opened[part.path])
+                _verify(vfs, opened[part.path], part)
+            except FileNotFoundError as error:
+                raise InvalidCommitError(f"{part.path} is missing: was the job aborted?") from error
+            except (BrokenFrameError, ValueError) as error:
+                raise InvalidCommitError(f"{part.path} is not what was claimed: {error}") from error
+
+
+def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
+    records = checksum = end = 0
+    for position, size in part.runs:
+        if part.own_file and position != end:
+            raise ValueError("its frames do not follow each other")
+        data = memoryview(vfs.pread(fd, HEADER_BYTES if part.own_file else size, position))
+        header = unpack_header(data)
+        if header.length != size or header.relative_offset != records or header.columns & SPARSE:
+            raise ValueError(f"the frame at byte {position} belongs somewhere else")
+        end = position + size
+        if part.own_file:
+            trailer = vfs.pread(fd, TRAILER_BYTES, end - TRAILER_BYTES)
+        else:
+            check_frame(header, data[HEADER_BYTES:])
+            decode_body(header, data[HEADER_BYTES:])
+            trailer = bytes(data[-TRAILER_BYTES:])
+        checksum = frame_checksum([data[:HEADER_BYTES], trailer], checksum)
+        records += header.records
+    if (records, checksum) != (part.records, part.checksum):
+        raise ValueError("records or checksum differ")
+    if part.own_file and vfs.fstat(fd).size != end:
+        raise ValueError("the file does not end with the part's last frame")

@@ -1,0 +1,1 @@
+"""Copying a log directory of any layout into any other that can hold it."""

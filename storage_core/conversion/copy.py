@@ -1,0 +1,297 @@
+"""Copying a log directory of any layout into another that can hold it.
+
+Offsets are kept, or an error says that the target cannot keep them. What a broker's layout cannot
+store is found by reading the source once before anything is copied. A conversion that was
+interrupted goes on where the target ends, and at the end both sides are read and compared.
+
+The target's ``convert.json`` remembers where each source partition began when a renumbering
+conversion started, since its records are counted from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..brokers.isolation import IsolationLevel
+from ..config import StoreConfig
+from ..errors import ConversionError, UnsupportedColumnError
+from ..format.columns import Columns, make_columns
+from ..io import json_files as metafile
+from ..io.locks import ensure_lock_file, locked
+from ..segments.batches import ALL_FIELDS
+from ..store.store import Store
+from ..types import TIMESTAMP_SUPPLIED, OffsetRange
+from .comparing import first_difference, without_empties
+from .progress import Part, Progress, Report, parts_of
+
+_DROPPABLE = ("key", "headers", "timestamp")
+_PIECE_BYTES = 8 << 20
+_RECHECKED = 4096
+_NO_LIMIT = 1 << 30
+
+
+class Converted(NamedTuple):
+    """One partition of a finished conversion: its offsets in the source, and what was new."""
+
+    topic: str
+    partition: int
+    offsets: OffsetRange
+    copied: int
+
+
+def convert(
+    source: str | os.PathLike[str] | Store,
+    target: str | os.PathLike[str] | Store,
+    *,
+    topics: Sequence[str] | None = None,
+    layout: str = "auto",
+    renumber: bool = False,
+    drop: Sequence[str] = (),
+    isolation: IsolationLevel = "read_committed",
+    config: StoreConfig | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Converted]:
+    """Copy topics into a store of any layout; call it again to go on after a crash.
+
+    Args:
+        source: A log directory, or a store.
+        target: Another one; made if it is missing.
+        topics: Only these; by default all.
+        layout: Of a target that is made: native by default, or a broker's.
+        renumber: Count offsets from 0 instead of keeping them.
+        drop: Columns to leave out: key, headers, timestamp.
+        isolation: For the transactions in a cursus broker's directory.
+        config: Settings of a target given by its path.
+        progress: Called after every piece of work.
+
+    Raises:
+        UnsupportedColumnError: the target's layout has no place for a column, offsets included.
+        ConversionError: the target holds other records than the source.
+    """
+    if unknown := [name for name in drop if name not in _DROPPABLE]:
+        raise UnsupportedColumnError(
+            f"column {unknown[0]!r} cannot be dropped, only {', '.join(_DROPPABLE)}."
+        )
+    with ExitStack() as stack:
+        reading = source if isinstance(source, Store) else Store.open(source, isolation=isolation)
+        writing = target
+        if not isinstance(writing, Store):
+            writing = Store.open(writing, layout=layout, create=True, config=config)
+            stack.enter_context(writing)
+        if reading.path == writing.path:
+            raise ConversionError(f"{reading.path} cannot be converted into itself.")
+        conversion = _Conversion(reading, writing, frozenset(drop), renumber)
+        stack.enter_context(conversion.alone())
+        return conversion.run(reading.topics() if topics is None else topics, progress)
+
+
+class _Conversion:
+    """One conversion. Used by one thread."""
+
+    def __init__(self, source: Store, target: Store, drop: frozenset[str], renumber: bool) -> None:
+        self._source = source
+        self._target = target
+        self._drop = drop
+        self._renumber = renumber
+        self._native = target.layout == "native"
+        self._state = f"{'meta' if self._native else '.cursus-spark'}/convert"
+
+    def alone(self) -> ExitStack:
+        """Keep other conversions out of the target."""
+        target, lock = self._target.vfs, f"{self._state}.lock"
+        ensure_lock_file(target, lock)
+        stack = ExitStack()
+        stack.enter_context(locked(target, lock, 0))
+        return stack
+
+    def run(
+        self, topics: Sequence[str], progress: Callable[[Progress], None] | None
+    ) -> list[Converted]:
+        parts = [part for topic in topics for part in parts_of(self._source, topic)]
+        for topic in topics:
+            self._make_topic(topic)
+        for part in parts if self._native else ():
+            # A killed try may have left records that nobody has announced yet.
+            self._target.append(part.topic, part.partition, [])
+        starts = [self._resume(part) for part in parts]
+        report = Report(parts, progress)
+        if not self._native:
+            for part, start in zip(parts, starts, strict=True):
+                self._check(part, start, report)
+        copied = [
+            self._copy(part, start, report) for part, start in zip(parts, starts, strict=True)
+        ]
+        for part in parts:
+            self._compare(part, part.range.start, part.range.end, report)
+        return [
+            Converted(part.topic, part.partition, part.range, count)
+            for part, count in zip(parts, copied, strict=True)
+        ]
+
+    def _make_topic(self, topic: str) -> None:
+        found = self._source.topic(topic)
+        native = self._source.layout == "native" and self._native
+        settings = dict(found.settings) if native else {}
+        made = self._target.create_topic(topic, found.partitions, exist_ok=True, **settings)
+        if made.partitions < found.partitions:
+            self._target.add_partitions(topic, found.partitions)
+
+    def _resume(self, part: Part) -> int:
+        """The source's offset to go on from, after a look at what the target holds already."""
+        if self._renumber:
+            return self._resume_counting(part)
+        have = self._target.offsets(part.topic, part.partition)
+        if have.end == 0:
+            return part.range.start
+        if have.end > part.range.end:
+            raise ConversionError(
+                f"{part.name}: the target goes up to offset {have.end}, the source only to "
+                f"{part.range.end}. Choose another target.",
+                topic=part.topic,
+                partition=part.partition,
+            )
+        start = max(part.range.start, have.start, have.end - _RECHECKED)
+        self._compare(part, min(start, have.end), have.end, None)
+        return max(have.end, part.range.start)
+
+    def _resume_counting(self, part: Part) -> int:
+        path = f"{self._state}.json"
+        fields = metafile.read(self._target.vfs, path) or {"format": 1, "starts": {}}
+        begun = fields["starts"].get(part.name)
+        there = self._target.read(part.topic, part.partition, columns=("offset",))
+        copied = sum(batch.num_rows for batch in there)
+        if begun is None and not copied:
+            fields["starts"][part.name] = part.range.start
+            metafile.replace(self._target.vfs, path, fields)
+        elif begun != part.range.start:
+            raise ConversionError(
+                f"{part.name}: the target holds records that did not come from this source, or the "
+                "source has dropped some since. Choose an empty target.",
+                topic=part.topic,
+                partition=part.partition,
+            )
+        offset = part.range.start
+        for batch in self._source.read(
+            part.topic, part.partition, end=part.range.end, columns=("offset",)
+        ):
+            if not copied:
+                break
+            rows = min(copied, batch.num_rows)
+            offset = batch.column(0)[rows - 1].as_py() + 1
+            copied -= rows
+        return offset
+
+    def _check(self, part: Part, start: int, report: Report) -> None:
+        """Find what the target cannot store before anything is copied."""
+        due = self._target.offsets(part.topic, part.partition).end
+        if self._target.layout != "cursus" and due == 0:
+            due = start
+        for piece in self._pieces(part, start):
+            offsets = piece["offset"].to_numpy()
+            if not self._renumber:
+                first, last = int(offsets[0]), int(offsets[-1])
+                if first != due or last - first + 1 != len(offsets):
+                    raise self._not_in_source(part, due)
+                due = last + 1
+            self._target.check_columns(part.topic, part.partition, self._columns(part, piece))
+            report("check", part, int(offsets[-1]) + 1)
+        if not self._renumber and not len(part.range) and due != part.range.end:
+            raise self._not_in_source(part, due)
+
+    def _not_in_source(self, part: Part, offset: int) -> UnsupportedColumnError:
+        return UnsupportedColumnError(
+            f"layout {self._target.layout} cannot store the column 'offset' of {part.name}: offset "
+            f"{offset} is not in the source. Pass renumber=True to count from 0, or convert to a "
+            "native store.",
+            topic=part.topic,
+            partition=part.partition,
+            offset=offset,
+        )
+
+    def _copy(self, part: Part, start: int, report: Report) -> int:
+        copied = 0
+        for piece in self._pieces(part, start):
+            columns = self._columns(part, piece)
+            offsets = piece["offset"].to_numpy()
+            if not self._renumber:
+                columns = replace(columns, offsets=offsets)
+            self._target.append_columns(part.topic, part.partition, columns)
+            copied += columns.count
+            report("copy", part, int(offsets[-1]) + 1)
+        if not self._renumber and not len(part.range) and part.range.end:
+            # Else the next record would get an offset that another one had.
+            nothing = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
+            begin = replace(nothing, offsets=np.array([part.range.end]))
+            self._target.append_columns(part.topic, part.partition, begin)
+        return copied
+
+    def _pieces(self, part: Part, start: int) -> Iterator[pa.Table]:
+        """The source's records in pieces of some megabytes."""
+        waiting: list[pa.RecordBatch] = []
+        for batch in self._source.read(
+            part.topic, part.partition, start=start, end=part.range.end, columns=tuple(ALL_FIELDS)
+        ):
+            waiting.append(batch)
+            if sum(found.nbytes for found in waiting) >= _PIECE_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting = []
+        if waiting:
+            yield pa.Table.from_batches(waiting)
+
+    def _columns(self, part: Part, piece: pa.Table) -> Columns:
+        """Records for the target; times stamped on append go only where times have a place."""
+        supplied = pc.any(pc.equal(piece["timestamp_type"], TIMESTAMP_SUPPLIED)).as_py()
+        timed = "timestamp" not in self._drop and (self._native or supplied)
+        config = self._target.topic(part.topic).config(self._target.config)
+        return make_columns(
+            piece["value"],
+            None if "key" in self._drop else piece["key"],
+            piece["timestamp"] if timed else None,
+            None if "headers" in self._drop else piece["headers"],
+            now_us=self._target.vfs.now_us(),
+            max_record_bytes=config.max_record_bytes if self._native else _NO_LIMIT,
+        )
+
+    def _compare(self, part: Part, start: int, end: int, report: Report | None) -> None:
+        """Read both sides and compare them, value by value."""
+        if start >= end:
+            return
+        topic, partition = part.topic, part.partition
+        ours = self._source.read(topic, partition, start=start, end=end)
+        if self._renumber:
+            theirs = self._target.read(topic, partition)
+        else:
+            # The target may begin later, at the first record; a missing one would be noticed.
+            first = max(start, self._target.offsets(topic, partition).start)
+            theirs = self._target.read(topic, partition, start=first, end=end)
+        row = first_difference(self._normal(ours, part, report), self._normal(theirs, part, None))
+        if row is not None:
+            raise ConversionError(
+                f"{part.name}: record {row} from offset {start} on differs between source and "
+                "target. Something else wrote to the target; choose an empty one.",
+                topic=part.topic,
+                partition=part.partition,
+                offset=start,
+            )
+
+    def _normal(
+        self, batches: Iterator[pa.RecordBatch], part: Part, report: Report | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The columns that both sides must have in common, in the target's terms."""
+        names = [name for name in ("key", "headers") if name not in self._drop]
+        if self._source.layout == "native" and self._native and "timestamp" not in self._drop:
+            names.append("timestamp")
+        names += ["value"] if self._renumber else ["value", "offset"]
+        for batch in batches:
+            if report is not None:
+                report("verify", part, batch["offset"][-1].as_py() + 1)
+            chosen = batch.select(names)
+            yield chosen if self._native else without_empties(chosen)

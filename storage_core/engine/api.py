@@ -1,0 +1,156 @@
+"""What a kind of log directory must offer so that ``Store`` can work with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from ..commit.protocol import CommitResult, Committer
+from ..commit.staging import StageCheck, StagedPart
+from ..config import Compression, StoreConfig
+from ..format.columns import Columns
+from ..maintenance.report import Pace, UpkeepReport
+from ..metadata.topic_file import TopicFile
+from ..segments.partition_reader import PartitionReader
+from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
+
+
+class Log(Protocol):
+    """The writing side of one topic-partition. Safe for several threads and processes."""
+
+    config: StoreConfig
+
+    @property
+    def base_name(self) -> str:
+        """What the names of the partition's log files begin with, relative to the root."""
+
+    @property
+    def active(self) -> ActiveFile:
+        """Where appends go, as of the last time the lock was held."""
+
+    @property
+    def durable_end(self) -> int:
+        """Offset up to which all records are durable, as far as this process knows."""
+
+    def append(self, columns: Columns) -> OffsetRange:
+        """Append records; durable and visible on return unless the topic's policy says later."""
+
+    def flush(self) -> None:
+        """Make durable and visible what the policy still holds back."""
+
+    def roll(self) -> bool:
+        """Close the active segment; False if it was empty."""
+
+    def close(self) -> None:
+        """Let go of the files."""
+
+
+class PartitionUpkeep(Protocol):
+    """The care of one partition; ``hold`` is an offset that no removal may pass.
+
+    ``dry_run`` takes no lock, changes nothing and needs no right to write.
+    """
+
+    config: StoreConfig
+
+    def expired(self, hold: int | None) -> list[int]:
+        """Bases of the segments that ``retain`` would drop now. Changes nothing."""
+
+    def retain(self, hold: int | None) -> list[int]:
+        """Drop what the topic's limits no longer cover; return the bases."""
+
+    def delete_records(
+        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
+    ) -> UpkeepReport:
+        """Delete the records below an offset."""
+
+    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
+        """Remove records whose key has a later one, if enough is new; else say why not."""
+
+    def scrub(self, pace: Pace) -> UpkeepReport:
+        """Verify every closed segment."""
+
+    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
+        """Merge neighbouring closed segments that are small."""
+
+    def recompress(
+        self,
+        pace: Pace,
+        *,
+        compression: Compression,
+        level: int,
+        before_us: int | None,
+        dry_run: bool,
+    ) -> UpkeepReport:
+        """Put closed segments whose records are all older than a moment under another codec."""
+
+
+class Engine(Protocol):
+    """One opened log directory. Safe for several threads."""
+
+    name: str
+    groups_directory: str
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+
+    def topic(self, topic: str) -> TopicFile:
+        """Identity, partitions and settings of a topic."""
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        """The visible end of every partition, at one instant where the layout allows it."""
+
+    def recovery_due(self, topic: str, partition: int) -> bool:
+        """Whether the visible end may be too old until a writer recovers the partition."""
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        """The reading side of a partition that exists."""
+
+    def check(self) -> Iterator[Problem]:
+        """Every problem of the directory, changing nothing."""
+
+    def require_writable(self) -> None:
+        """Raise unless this process may write here."""
+
+    def create_topic(
+        self, topic: str, partitions: int, settings: Mapping[str, Any]
+    ) -> TopicFile: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile: ...
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile: ...
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        """Append through the partition's log, recovering first where that is due."""
+
+    committer: Committer
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:
+        """Raises for records that an append would refuse: a decided commit must not meet one."""
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        """Publish staged parts, all or none, finishing and recovering first where that is due."""
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The writing side of a partition that exists."""
+
+    def roll(self, topic: str, partition: int) -> bool: ...
+
+    def upkeep(self, topic: str, partition: int) -> PartitionUpkeep:
+        """The care of a partition that exists."""
+
+    def repair(self) -> list[RecoveryReport]:
+        """Recover every partition and rewrite what can be worked out from the logs."""
+
+    def flush(self) -> None:
+        """Flush every open log."""
+
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """Flush one, finishing and recovering first where that is due."""
+
+    def close(self) -> None:
+        """Flush and let go of everything."""

@@ -1,0 +1,1 @@
+"""Bytes on disk: records as columns, frames, sparse indexes, file names, the lock word."""

@@ -1,0 +1,300 @@
+"""Records as Arrow columns: what appends accept and what reads return.
+
+Appends take Arrow arrays or plain Python sequences and turn them into ``Columns`` once; from there
+on nothing looks at a single record.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InvalidRecordError
+from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
+from .record_sizes import Integers, bounds_of, check_sizes, record_bounds
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = pa.list_(HEADER)
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+# Years 1 to 9999: what Spark, Python and ISO-8601 can all print.
+MIN_TIMESTAMP, MAX_TIMESTAMP = -62_135_596_800_000_000, 253_402_300_799_999_999
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Any]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records ready to be encoded. A column without values is None; all have ``count`` rows.
+
+    ``timestamps`` is one number when all records share it. ``bounds`` has a number more than there
+    are records: the step from one to the next counts the bytes of a record's key, value and
+    headers. ``offsets``, which rise, are given where records must keep those they have elsewhere;
+    else the log numbers them. A single one without a record says where an empty log begins.
+    """
+
+    count: int
+    timestamps: Int64s | int
+    timestamp_type: int
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None
+    bounds: Integers
+    offsets: Int64s | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keys, values and headers."""
+        return int(self.bounds[-1]) - int(self.bounds[0])
+
+    def slice(self, start: int, end: int) -> Columns:
+        """Rows ``start`` to ``end``, without copying."""
+        length = end - start
+        return Columns(
+            count=length,
+            timestamps=self.timestamps
+            if isinstance(self.timestamps, int)
+            else self.timestamps[start:end],
+            timestamp_type=self.timestamp_type,
+            key=None if self.key is None else self.key.slice(start, length),
+            value=None if self.value is None else self.value.slice(start, length),
+            headers=None if self.headers is None else self.headers.slice(start, length),
+            bounds=self.bounds[start : end + 1],
+            offsets=None if self.offsets is None else self.offsets[start:end],
+        )
+
+    def take(self, rows: Int64s) -> Columns:
+        """The given rows, in the given order."""
+        index = pa.array(rows)
+        return Columns(
+            count=len(rows),
+            timestamps=self.timestamps
+            if isinstance(self.timestamps, int)
+            else self.timestamps[rows],
+            timestamp_type=self.timestamp_type,
+            key=None if self.key is None else self.key.take(index),
+            value=None if self.value is None else self.value.take(index),
+            headers=None if self.headers is None else self.headers.take(index),
+            bounds=bounds_of(np.diff(self.bounds)[rows]),
+        )
+
+
+def concat_columns(parts: Sequence[Columns]) -> Columns:
+    """All rows of ``parts`` in order. Stamped and supplied times together count as supplied."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    same_type = all(part.timestamp_type == first.timestamp_type for part in parts)
+    same_time = all(
+        isinstance(part.timestamps, int) and part.timestamps == first.timestamps for part in parts
+    )
+    return Columns(
+        count=sum(part.count for part in parts),
+        timestamps=first.timestamps
+        if same_time
+        else np.concatenate(
+            [np.broadcast_to(np.asarray(part.timestamps), part.count) for part in parts]
+        ),
+        timestamp_type=first.timestamp_type if same_type else TIMESTAMP_SUPPLIED,
+        key=_concat([part.key for part in parts], parts, pa.binary()),
+        value=_concat([part.value for part in parts], parts, pa.binary()),
+        headers=_concat([part.headers for part in parts], parts, HEADERS),
+        bounds=bounds_of(np.concatenate([np.diff(part.bounds) for part in parts])),
+    )
+
+
+def _concat(
+    arrays: Sequence[pa.Array | None], parts: Sequence[Columns], kind: pa.DataType
+) -> pa.Array | None:
+    if all(array is None for array in arrays):
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(part.count, kind) if array is None else array
+            for array, part in zip(arrays, parts, strict=True)
+        ]
+    )
+
+
+def make_columns(
+    values: Values,
+    keys: Values | None,
+    timestamps: Values | None,
+    headers: Values | None,
+    *,
+    now_us: int,
+    max_record_bytes: int | None,
+) -> Columns:
+    """Check and convert the arguments of an append.
+
+    Without ``max_record_bytes`` the caller checks sizes later, when it knows the topic.
+
+    Raises:
+        InvalidRecordError: a column has the wrong type or length, or is not sound.
+        RecordTooLargeError: a record is larger than ``max_record_bytes``.
+    """
+    value = _binary("values", values)
+    count = len(value)
+    key = None if keys is None else _binary("keys", keys, count)
+    header = None if headers is None else _headers(headers, count)
+    bounds = record_bounds(key, value, header, count)
+    if max_record_bytes is not None:
+        check_sizes(bounds, max_record_bytes)
+    stamps = None if timestamps is None else _timestamps(timestamps, count, now_us)
+    return Columns(
+        count=count,
+        timestamps=now_us if stamps is None else stamps,
+        timestamp_type=TIMESTAMP_APPENDED if stamps is None else TIMESTAMP_SUPPLIED,
+        key=_unless_all_null(key),
+        value=_unless_all_null(value),
+        headers=_unless_all_null(header),
+        bounds=bounds,
+    )
+
+
+def _unless_all_null(column: pa.Array | None) -> pa.Array | None:
+    return None if column is None or column.null_count == len(column) else column
+
+
+def _one_array(column: Any) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 0:
+        return pa.array([], type=column.type)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, str | bytes | bytearray):
+        raise InvalidRecordError(
+            f"{name} must be an Arrow array or a sequence of records, got one "
+            f"{type(column).__name__}. Put it in a list."
+        )
+    try:
+        if isinstance(column, pa.Array | pa.ChunkedArray):
+            # What copies an array trusts its buffers: it may give other values, or kill us.
+            copied = column.type not in (kind, pa.string()) or getattr(column, "num_chunks", 1) > 1
+            column.validate(full=copied)
+            return _one_array(column.cast(kind) if column.type != kind else column)
+        return _one_array(pa.array(column, type=kind))
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
+        found = getattr(column, "type", type(column).__name__)
+        raise InvalidRecordError(
+            f"{name} must be convertible to {kind}, got {found}: {error}"
+        ) from error
+
+
+def _require_sound(name: str, array: pa.Array) -> pa.Array:
+    """Nobody has looked at the buffers of a caller's array, and readers refuse unsound ones.
+
+    Written all the same, its records would be acknowledged and lost.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(
+            f"{name} cannot be stored: {error}. Give sound Arrow arrays with text in UTF-8."
+        ) from error
+    return array
+
+
+def _check_length(name: str, array: pa.Array, count: int | None) -> pa.Array:
+    if count is not None and len(array) != count:
+        raise InvalidRecordError(f"{name} has {len(array)} rows, but values has {count}.")
+    return array
+
+
+def _binary(name: str, column: Values, count: int | None = None) -> pa.Array:
+    array = _require_sound(name, _as_array(name, column, pa.binary()))
+    return _check_length(name, array, count)
+
+
+def _headers(column: Values, count: int) -> pa.Array:
+    if not isinstance(column, pa.Array | pa.ChunkedArray) and isinstance(column, Iterable):
+        column = [list(row.items()) if isinstance(row, dict) else row for row in column]
+    array = _check_length("headers", _as_array("headers", column, HEADERS), count)
+    if not count:
+        return pa.array([], HEADERS)  # an empty one need not even have offsets
+    _require_sound_entries(array)
+    entries = array.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        raise InvalidRecordError("headers holds an entry without a key. Every header needs one.")
+    return array
+
+
+def _require_sound_entries(headers: pa.Array) -> None:
+    """Look at the entries of these rows only: Arrow would at those of the array they are cut from.
+
+    Entries under a null are written too, so they count.
+    """
+    starts = headers.offsets.to_numpy()
+    if (starts[1:] < starts[:-1]).any():
+        raise InvalidRecordError(
+            "headers cannot be stored: offsets go backwards. Give sound Arrow arrays."
+        )
+    entries = headers.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
+    _require_sound("a header name", entries.field("key"))
+    _require_sound("a header value", entries.field("value"))
+
+
+def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
+    """Microseconds, one number if all are the same; None if all are null."""
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        array = _require_sound("timestamps", _one_array(column))
+        if not pa.types.is_timestamp(array.type) and not pa.types.is_integer(array.type):
+            raise InvalidRecordError(
+                f"timestamps must be timestamp or integer microseconds, got {array.type}."
+            )
+    elif isinstance(column, str | bytes) or not isinstance(column, Iterable):
+        raise InvalidRecordError(
+            f"timestamps must be an Arrow array or a sequence, got {type(column).__name__}."
+        )
+    else:
+        array = _as_array("timestamps", [microseconds(item) for item in column], pa.int64())
+    _check_length("timestamps", array, count)
+    try:
+        if pa.types.is_timestamp(array.type):
+            options = pc.CastOptions(pa.timestamp("us", array.type.tz), allow_time_truncate=True)
+            array = array.cast(options=options)
+        array = array.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise InvalidRecordError(f"timestamps do not fit in microseconds: {error}") from error
+    if array.null_count == count:
+        return None
+    numbers = array.fill_null(now_us).to_numpy(zero_copy_only=False)
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
+        raise InvalidRecordError(
+            f"timestamps reach from {low} to {high} microseconds since 1970, outside the years "
+            "1 to 9999. Were they given in another unit?"
+        )
+    return low if low == high else numbers
+
+
+def microseconds(item: object) -> int | None:
+    """A datetime (without zone: UTC) or integer as microseconds since 1970; None stays None."""
+    if item is None or (isinstance(item, int) and not isinstance(item, bool)):
+        return item
+    if isinstance(item, datetime.datetime):
+        aware = item if item.tzinfo else item.replace(tzinfo=datetime.UTC)
+        return (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+    raise InvalidRecordError(
+        f"timestamps must be datetimes or integer microseconds, got {type(item).__name__}."
+    )

@@ -1,0 +1,211 @@
+"""The native frame: many records under one checksum. Pure bytes and values, no files.
+
+All integers are big-endian; a frame starts and ends on a multiple of 8 bytes.
+
+====== ==== =================================================================
+offset size field
+====== ==== =================================================================
+0      4    magic ``CRSF``
+4      1    format version, 1
+5      1    columns: 1 key, 2 value, 4 headers, 8 timestamp, 16 sparse offsets
+6      1    compression of the body: 0 none, 1 lz4, 2 zstd
+7      1    timestamp type: 0 supplied by the writer, 1 stamped on append
+8      4    frame length, header and trailer included
+12     4    number of records
+16     8    first offset, relative to the segment's base
+24     8    durable_upto, relative too: the end known durable when this was written
+32     8    smallest timestamp, microseconds since 1970
+40     8    largest timestamp
+48     4    body length as stored
+52     4    body length uncompressed
+56     4    span: offsets covered (more than the number of records where there are holes)
+60     4    CRC32C of bytes 0 to 59
+64     n    body: one Arrow IPC record batch message, padded with zeros to 8 bytes
+64+n   4    CRC32C of the padded body
+68+n   4    frame length again
+====== ==== =================================================================
+
+The body holds only columns that have values; the schema follows from the column bits. The
+timestamp column is left out when all records share one. ``docs/format.md`` has an example in hex.
+
+Not guaranteed: a checksum finds damage, it does not make a body safe to read. Every claimed size
+is checked before anything is allocated, and every decoded batch is validated in full.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import crc32c
+import pyarrow as pa
+
+from ..config import MAX_FRAME_BYTES
+from ..errors import BrokenFrameError
+from .arrow_message import has_compressed_buffers
+from .columns import HEADERS, TIMESTAMP
+
+MAGIC, VERSION = b"CRSF", 1
+HEADER_BYTES, TRAILER_BYTES = 64, 8
+MAX_SPAN = 2**32 - 1
+KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
+CODECS = ("none", "lz4", "zstd")
+_LZ4_GROWTH = 255
+
+_HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
+TRAILER = struct.Struct(">II")
+_CRC = struct.Struct(">I")
+_ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
+
+
+class FrameHeader(NamedTuple):
+    """The fields of a header that passed its checksum and its bounds."""
+
+    columns: int
+    codec: int
+    timestamp_type: int
+    length: int
+    records: int
+    relative_offset: int
+    durable_upto: int
+    min_timestamp: int
+    max_timestamp: int
+    body_length: int
+    raw_length: int
+    span: int
+
+
+def frame_length(body_length: int) -> int:
+    """Bytes of a whole frame whose body has so many as stored."""
+    return HEADER_BYTES + body_length + -body_length % 8 + TRAILER_BYTES
+
+
+def pack_header(header: FrameHeader) -> bytes:
+    """The 64 bytes of a header, checksum included."""
+    packed = _HEADER.pack(MAGIC, VERSION, *header, 0)[:-4]
+    return packed + _CRC.pack(crc32c.crc32c(packed))
+
+
+def unpack_header(data: bytes | memoryview) -> FrameHeader:
+    """Check and read a header from the first 64 bytes of ``data``.
+
+    Raises:
+        BrokenFrameError: too short, wrong magic or checksum, or fields that cannot be true.
+    """
+    if len(data) < HEADER_BYTES:
+        raise BrokenFrameError(f"only {len(data)} bytes of a 64-byte frame header")
+    head = bytes(data[:HEADER_BYTES])
+    magic, version, *fields, checksum = _HEADER.unpack(head)
+    if magic != MAGIC:
+        raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
+    if crc32c.crc32c(head[:-4]) != checksum:
+        raise BrokenFrameError("the frame header fails its checksum")
+    if version != VERSION:
+        raise BrokenFrameError(f"frame version {version} is unknown (this release reads {VERSION})")
+    header = FrameHeader._make(fields)
+    if (
+        header.length != frame_length(header.body_length)
+        or header.length > MAX_FRAME_BYTES
+        or header.raw_length > MAX_FRAME_BYTES
+        or header.codec >= len(CODECS)
+        or header.columns >= 32
+        or header.span < max(header.records, 1)
+        or (header.codec == 0 and header.raw_length != header.body_length)
+    ):
+        raise BrokenFrameError("the frame header contradicts itself")
+    return header
+
+
+def check_frame(header: FrameHeader, rest: bytes | memoryview) -> None:
+    """Check body checksum and trailer; ``rest`` is the frame without its header.
+
+    Raises:
+        BrokenFrameError: the frame is cut short or its contents changed.
+    """
+    if len(rest) != header.length - HEADER_BYTES:
+        raise BrokenFrameError(f"the frame has {header.length} bytes, the file ends inside it")
+    checksum, length = TRAILER.unpack_from(rest, len(rest) - TRAILER_BYTES)
+    if length != header.length:
+        raise BrokenFrameError("the frame's two lengths differ")
+    if crc32c.crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
+        raise BrokenFrameError("the frame body fails its checksum")
+
+
+def decode_body(header: FrameHeader, rest: bytes | memoryview) -> pa.RecordBatch | None:
+    """The record batch of a frame that passed ``check_frame``; None when it has no columns.
+
+    Raises:
+        BrokenFrameError: the body is not the record batch its header describes.
+    """
+    return decode_message(header, unpack_body(header, rest))
+
+
+def unpack_body(header: FrameHeader, rest: bytes | memoryview) -> pa.Buffer:
+    """The body of a frame that passed ``check_frame``, decompressed.
+
+    Raises:
+        BrokenFrameError: it is not what its codec would have left.
+    """
+    body = pa.py_buffer(rest[: header.body_length])
+    if not header.codec:
+        return body
+    # Arrow does not say how much lz4 really made: what is missing of the claim would be whatever
+    # the memory held before.
+    if CODECS[header.codec] == "lz4" and header.raw_length > _LZ4_GROWTH * header.body_length:
+        raise BrokenFrameError(f"{header.body_length} bytes of lz4 cannot be {header.raw_length}")
+    try:
+        return codec_of(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
+    except (pa.ArrowException, EOFError, OSError) as error:
+        raise BrokenFrameError(f"the frame body cannot be decompressed: {error}") from error
+
+
+def decode_message(header: FrameHeader, body: pa.Buffer) -> pa.RecordBatch | None:
+    """The record batch in a body that was unpacked; None when the frame has no columns.
+
+    Raises:
+        BrokenFrameError: the body is not the record batch its header describes.
+    """
+    schema = body_schema(header.columns)
+    if not len(schema):
+        return None
+    try:
+        if has_compressed_buffers(body):
+            raise BrokenFrameError("the frame body compresses its buffers, which we never write")
+        batch = pa.ipc.read_record_batch(body, schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, EOFError, OSError, struct.error) as error:
+        raise BrokenFrameError(f"the frame body is not a sound record batch: {error}") from error
+    if batch.num_rows != header.records:
+        raise BrokenFrameError(f"the frame holds {batch.num_rows} records, not {header.records}")
+    return batch
+
+
+@cache
+def body_schema(bits: int) -> pa.Schema:
+    """Schema of a body by the column bits of its header."""
+    fields = [
+        (SPARSE, pa.field("offset_delta", pa.uint32())),
+        (TIMESTAMPS, pa.field("timestamp", TIMESTAMP)),
+        (KEY, pa.field("key", pa.binary())),
+        (VALUE, pa.field("value", pa.binary())),
+        (HEADERS_BIT, pa.field("headers", HEADERS)),
+    ]
+    return pa.schema([field for bit, field in fields if bits & bit])
+
+
+@cache
+def body_names(bits: int) -> tuple[str, ...]:
+    """Names of a body's columns by the column bits of its header."""
+    return tuple(body_schema(bits).names)
+
+
+@cache
+def codec_of(compression: str, level: int | None = None) -> pa.Codec:
+    """What compresses and decompresses bodies.
+
+    Safe for several threads: it keeps nothing from one call to the next.
+    """
+    if compression == "zstd" and level is not None:
+        return pa.Codec("zstd", compression_level=level)
+    return pa.Codec(_ARROW_CODECS[compression])

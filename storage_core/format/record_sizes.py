@@ -1,0 +1,74 @@
+"""How large records are: where each begins and ends when all stand in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import RecordTooLargeError
+
+Integers = npt.NDArray[np.signedinteger]
+
+
+def record_bounds(
+    key: pa.Array | None, value: pa.Array | None, headers: pa.Array | None, count: int
+) -> Integers:
+    """Where each of ``count`` records begins, and the end of the last one.
+
+    Bytes of key, value and headers. Of one column that is what Arrow keeps anyway.
+    """
+    found = [_bounds(column) for column in (key, value) if column is not None]
+    if headers is not None:
+        entries = headers.flatten()
+        each = np.diff(_bounds(entries.field("key"))) + np.diff(_bounds(entries.field("value")))
+        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+        found.append(bounds_of(each)[bounds_of(per_row)])
+    if not found:
+        return np.zeros(count + 1, dtype=np.int64)
+    first, *others = found
+    for other in others:
+        first = np.add(first, other, dtype=np.int64)
+    return first
+
+
+def _bounds(column: pa.Array) -> Integers:
+    """Where the entries of a binary or text column begin, and where the last one ends."""
+    if column.null_count == 0 and len(column):
+        starts = np.frombuffer(column.buffers()[1], dtype=np.int32)
+        return starts[column.offset : column.offset + len(column) + 1]
+    lengths = pc.fill_null(pc.binary_length(column), 0)
+    return bounds_of(lengths.to_numpy(zero_copy_only=False))
+
+
+def bounds_of(lengths: Integers) -> npt.NDArray[np.int64]:
+    """0, and behind it the sum of the lengths so far: a number more than there are lengths."""
+    bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return bounds
+
+
+def fitting_rows(bounds: Integers, rows: int, size: int) -> int:
+    """How many records from the first on are at most ``rows`` and have at most ``size`` bytes."""
+    bounds = bounds[: rows + 1]
+    limit = int(bounds[0]) + size
+    if int(bounds[-1]) <= limit:
+        return len(bounds) - 1
+    return int(np.searchsorted(bounds, limit, side="right")) - 1
+
+
+def check_sizes(bounds: Integers, max_record_bytes: int) -> None:
+    """Refuse records that are too large.
+
+    Raises:
+        RecordTooLargeError: a record is larger than ``max_record_bytes``.
+    """
+    if int(bounds[-1]) - int(bounds[0]) <= max_record_bytes:
+        return
+    sizes = np.diff(bounds)
+    if (largest := int(sizes.max())) > max_record_bytes:
+        raise RecordTooLargeError(
+            f"record {int(sizes.argmax())} of the append has {largest} bytes, more than "
+            f"max_record_bytes={max_record_bytes}. Split it, or raise max_record_bytes."
+        )

@@ -1,0 +1,158 @@
+"""Sparse indexes: hints that shorten a lookup and are never believed over the log.
+
+``.idx`` and ``.timeidx`` are rows of two big-endian 64-bit integers.
+
+* ``.idx``: offset, position. The frame that starts at ``position`` begins with ``offset``. There is
+  an entry once ``index_interval_bytes`` of log have passed since the last one (or the start).
+* ``.timeidx``: timestamp, offset. No record of this segment before ``offset`` is younger than
+  ``timestamp``. It has an entry beside each of ``.idx``, and a last one for the segment's end.
+
+When a segment is sealed its indexes get a 16-byte footer: magic (``CRSI`` or ``CRSX``), CRC32C of
+the entries and the next field, and the size of the log they describe, so that a stale index is
+noticed. An open segment's ``.idx`` has no footer: each entry is checked against the frame it points
+to before it is used. An open segment has no ``.timeidx``; the frame headers answer instead.
+
+Example of a sealed ``.idx`` with one entry: see ``docs/format.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from ..types import Extent, OffsetPosition
+
+Int64s = npt.NDArray[np.int64]
+IndexKind = Literal["offset", "time"]
+
+ENTRY_BYTES = FOOTER_BYTES = 16
+_MAGIC: dict[IndexKind, bytes] = {"offset": b"CRSI", "time": b"CRSX"}
+_FOOTER = struct.Struct(">4sIQ")
+_NO_ENTRIES: Int64s = np.empty(0, dtype=np.int64)
+NO_TIMESTAMP = -(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseIndex:
+    """Positions of some frames of one segment, rising."""
+
+    offsets: Int64s
+    positions: Int64s
+
+    def floor(self, offset: int, base: int) -> OffsetPosition:
+        """The last entry at or before ``offset``, or the segment's start."""
+        at = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        if at < 0:
+            return OffsetPosition(base, 0)
+        return OffsetPosition(int(self.offsets[at]), int(self.positions[at]))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndex:
+    """``timestamps[i]`` is the largest timestamp before ``offsets[i]``; both rise."""
+
+    timestamps: Int64s
+    offsets: Int64s
+
+    @property
+    def largest(self) -> int:
+        """Largest timestamp of the segment."""
+        return int(self.timestamps[-1]) if len(self.timestamps) else NO_TIMESTAMP
+
+    def floor(self, timestamp: int, base: int) -> int:
+        """An offset such that every earlier record is older than ``timestamp``."""
+        at = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
+        return base if at < 0 else int(self.offsets[at])
+
+
+NO_INDEX = SparseIndex(_NO_ENTRIES, _NO_ENTRIES)
+
+
+class IndexBuilder:
+    """Collects the entries of both indexes while a segment is written or walked, in order."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._last_position = 0
+        self._end = -1
+        self._largest = NO_TIMESTAMP
+        self.offsets: list[int] = []
+        self.positions: list[int] = []
+        self.timestamps: list[int] = []
+
+    def add(self, extent: Extent) -> bool:
+        """Note one frame; return whether it got an entry."""
+        due = extent.position - self._last_position >= self._interval
+        if due:
+            self._last_position = extent.position
+            self.offsets.append(extent.offset)
+            self.positions.append(extent.position)
+            self.timestamps.append(self._largest)
+        self._largest = max(self._largest, extent.max_timestamp)
+        self._end = extent.end_offset
+        return due
+
+    def offset_index(self) -> SparseIndex:
+        return SparseIndex(
+            np.array(self.offsets, dtype=np.int64), np.array(self.positions, dtype=np.int64)
+        )
+
+    def time_index(self) -> TimeIndex:
+        """The time index with its closing entry; empty for a segment without frames."""
+        if self._end < 0:
+            return TimeIndex(_NO_ENTRIES, _NO_ENTRIES)
+        return TimeIndex(
+            np.array([*self.timestamps, self._largest], dtype=np.int64),
+            np.array([*self.offsets, self._end], dtype=np.int64),
+        )
+
+
+def encode_entries(first: Int64s | Sequence[int], second: Int64s | Sequence[int]) -> bytes:
+    """Entries as they stand in a file."""
+    table = np.empty((len(first), 2), dtype=">i8")
+    table[:, 0] = first
+    table[:, 1] = second
+    return table.tobytes()
+
+
+def seal(kind: IndexKind, entries: bytes, log_size: int) -> bytes:
+    """A sealed index file: entries and footer."""
+    checksum = crc32c.crc32c(log_size.to_bytes(8, "big"), crc32c.crc32c(entries))
+    return entries + _FOOTER.pack(_MAGIC[kind], checksum, log_size)
+
+
+def is_sealed(kind: IndexKind, data: bytes) -> bool:
+    """Whether the file ends in a footer; says nothing about its soundness."""
+    return len(data) >= FOOTER_BYTES and data[-FOOTER_BYTES:][:4] == _MAGIC[kind]
+
+
+def parse_sealed(kind: IndexKind, data: bytes, log_size: int) -> tuple[Int64s, Int64s] | None:
+    """Both columns of a sealed index, or None when it is short, damaged or of another log."""
+    if len(data) < FOOTER_BYTES or len(data) % ENTRY_BYTES:
+        return None
+    entries = data[:-FOOTER_BYTES]
+    if seal(kind, entries, log_size)[-FOOTER_BYTES:] != data[-FOOTER_BYTES:]:
+        return None
+    return _columns(entries)
+
+
+def parse_open(data: bytes, log_size: int) -> SparseIndex:
+    """Whatever of an open segment's ``.idx`` is plausible: whole rising entries inside the log."""
+    offsets, positions = _columns(data[: len(data) - len(data) % ENTRY_BYTES])
+    if not len(offsets):
+        return NO_INDEX
+    sound = (offsets >= 0) & (positions >= 0) & (positions < log_size)
+    sound[1:] &= (np.diff(offsets) > 0) & (np.diff(positions) > 0)
+    count = len(sound) if sound.all() else int(np.argmin(sound))
+    return SparseIndex(offsets[:count], positions[:count])
+
+
+def _columns(entries: bytes) -> tuple[Int64s, Int64s]:
+    table = np.frombuffer(entries, dtype=">i8").reshape(-1, 2).astype(np.int64)
+    return table[:, 0].copy(), table[:, 1].copy()

@@ -1,0 +1,1 @@
+"""Single records in, futures of offsets out: handlers of topic-partitions."""

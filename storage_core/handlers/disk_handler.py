@@ -1,0 +1,294 @@
+"""The handler of one topic-partition: single records in, batches on disk, offsets out.
+
+Two locks. The *metadata* lock guards the queue and the state, is held for moments and never across
+I/O; the *I/O* lock is held around calls to the log. Who needs both takes the metadata lock first,
+lets go of it, then takes the I/O lock: sealing a batch fixes its place in the order, so nothing is
+lost in between. Appends and reads need the metadata lock only, and so never wait for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import ExitStack
+from datetime import datetime
+from socket import socket
+from types import TracebackType
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from ..config import StoreConfig
+from ..errors import CollectedError, StorageError, StoreClosedError
+from ..format.columns import READ_SCHEMA
+from ..store.store import Store
+from .batch_writer import PartitionWriter
+from .futures import Batch, Row
+from .write_queue import PLAIN_BYTES, Bytes, Headers, WriteQueue
+
+HandlerState = Literal["creating", "active", "rotating", "closed"]
+_log = logging.getLogger("storage_core")
+
+
+class ReadResult(NamedTuple):
+    """Records as an Arrow table, and the offset to read on from."""
+
+    records: pa.Table
+    next_offset: int
+
+
+class DiskHandler(WriteQueue):
+    """Writes and reads one topic-partition. Safe for several threads, not across a fork.
+
+    A thread of its own writes what is queued: when ``disk_flush_batch_size`` records wait, when the
+    first of them has waited ``linger_ms``, when somebody waits for a result, and on ``close``.
+    After a failed write nothing more is accepted, because what is queued behind it would be out of
+    order: close the manager's handlers and get new ones, and the log recovers by itself.
+    """
+
+    def __init__(
+        self, store: Store, topic: str, partition: int, config: StoreConfig | None = None
+    ) -> None:
+        self._state: HandlerState = "creating"
+        self._store = store
+        self._writer = PartitionWriter(store, topic, partition)
+        largest = self._writer.log.config.max_record_bytes
+        settings = (config or store.config).override({"max_record_bytes": largest})
+        super().__init__(f"{topic}_{partition}", store.vfs, settings)
+        self.topic = topic
+        self.partition = partition
+        self._io = threading.Lock()
+        self._storable: set[tuple[bool, ...]] = set()
+        self._is_picky = store.layout != "native"  # which takes every record
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"cursus-flush-{self.name}", daemon=True
+        )
+        self._state = "active"
+        self._thread.start()
+
+    @property
+    def state(self) -> HandlerState:
+        """What the handler is doing. Segments that fill up are changed inside a write."""
+        return self._state
+
+    @property
+    def base_name(self) -> str:
+        """What the paths of the log files begin with."""
+        return f"{self._store.path}/{self._writer.log.base_name}"
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes before which a segment is closed."""
+        return self._writer.log.config.segment_bytes
+
+    @property
+    def current_segment(self) -> int:
+        """Base offset (or ordinal, by layout) of the segment that is written."""
+        return self._writer.active.number
+
+    @property
+    def current_offset(self) -> int:
+        """Bytes written to it."""
+        return self._writer.active.size
+
+    def write_direct(
+        self,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> int:
+        """Write one record in this thread, behind all that is queued; durable on return."""
+        row = self._checked((value, key, headers, timestamp))
+        return self._append_now(row, sync=True).result()
+
+    def flush(self) -> None:
+        """Make everything durable that was accepted so far.
+
+        Raises:
+            WriteFailedError: this write or an earlier one failed.
+        """
+        self._drain(sync=True)
+        if self._failure is not None:
+            raise self._refusal()
+
+    def read_messages(
+        self, offset: int, max_messages: int, max_bytes: int | None = None
+    ) -> ReadResult:
+        """Read durable records from ``offset`` on; fewer at the end of the log.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not hold ``offset`` and does not end there.
+        """
+        with self._meta:
+            self._require_not_closed()
+        batches = list(
+            self._store.read(
+                self.topic,
+                self.partition,
+                start=offset,
+                max_records=max_messages,
+                max_bytes=max_bytes,
+            )
+        )
+        next_offset = offset
+        if batches:
+            next_offset = batches[-1].column("offset")[-1].as_py() + 1
+        return ReadResult(pa.Table.from_batches(batches, READ_SCHEMA), next_offset)
+
+    def rotate_segment(self) -> None:
+        """Write what is queued, close the segment and let the next record open a new one.
+
+        Raises:
+            CollectedError: some of these steps failed; it holds all their errors.
+        """
+        with self._meta:
+            self._require_not_closed()
+            self._state = "rotating"
+        errors: list[BaseException] = []
+        try:
+            self._drain(sync=True)
+            if self._failure is not None:
+                errors.append(self._failure)
+            with self._io:
+                try:
+                    self._writer.roll()
+                except StorageError as error:
+                    errors.append(error)
+                self._note_failure()
+        finally:
+            with self._meta:
+                self._state = "closed" if self._closing else "active"
+        if errors:
+            raise CollectedError(
+                f"{self.name}: rotating failed: " + "; ".join(map(str, errors)),
+                errors,
+                topic=self.topic,
+                partition=self.partition,
+            ) from errors[0]
+
+    def send_current_segment(self, sock: socket) -> int:
+        """Send the current segment over a socket; return how many bytes.
+
+        All of it is durable, but under ``fsync=none``, where nothing is. Under ``fsync=interval``
+        what was accepted so far is synced first.
+
+        Raises:
+            WriteFailedError: that failed, or an earlier write did.
+        """
+        with self._meta:
+            self._require_not_closed()
+        held_back = self._writer.log.config.fsync == "interval"
+        if held_back:
+            self.flush()
+        active = self._writer.active
+        if held_back:
+            # Who wrote between the two, or without this handler, may not have synced.
+            self._store.flush_partition(self.topic, self.partition)
+        if not active.size:
+            return 0
+        fd = self._vfs.open(active.path, "read")
+        try:
+            return self._vfs.send(fd, sock, 0, active.size)
+        finally:
+            self._vfs.close(fd)
+
+    def close(self) -> None:
+        """Write what is queued and end the thread. Safe to call twice, and from several threads.
+
+        Raises:
+            WriteFailedError: what was queued could not be written; its futures say so too.
+        """
+        with self._meta:
+            first = not self._closing
+            sound = self._failure is None
+            self._closing = True
+            self._limit = 0
+            self._work.notify()
+            self._room.notify_all()
+        inside = threading.current_thread() is self._thread
+        if not first:
+            if not inside:
+                self._closed.wait()
+            return
+        try:
+            if not inside:
+                self._thread.join()
+            self._drain(sync=True)
+        finally:
+            self._state = "closed"
+            self._closed.set()
+        if sound and self._failure is not None:
+            raise self._refusal()
+
+    def __enter__(self) -> DiskHandler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while self._wait_for_work(self._writer.sync_due):
+            try:
+                self._drain()
+            except BaseException as error:
+                # Nobody may wait for ever for a thread that died of a mistake in this package, or
+                # of a callback that tried to end it.
+                _log.exception("%s: the flush thread failed", self.name)
+                if isinstance(error, Exception):
+                    self._writer.failure = self._writer.failure or error
+                    self._note_failure()
+
+    def _drain(self, *, sync: bool = False) -> None:
+        with self._meta:
+            self._seal()
+        decided: list[Batch] = []
+        try:
+            with self._io:
+                batches = []
+                while self._sealed:
+                    batches.append(self._sealed.popleft())
+                self._writer.write(batches, decided)
+                due = self._writer.sync_due
+                if sync or (due is not None and self._vfs.monotonic() >= due):
+                    self._writer.sync(decided)
+        finally:
+            self._note_failure()
+            with ExitStack() as stack:
+                # Last in, first out; one that raises does not keep the others from it.
+                for batch in reversed(decided):
+                    stack.callback(batch.announce)
+
+    def _note_failure(self) -> None:
+        if self._writer.failure is not None and self._failure is None:
+            self._failure = self._writer.failure
+            self._limit = 0
+
+    def _hurry(self, batch: Batch) -> None:
+        if threading.current_thread() is self._thread:
+            # A callback waits for a record: the thread that would write it is this one.
+            self._drain(sync=True)
+        else:
+            super()._hurry(batch)
+
+    def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
+        checked = super()._checked(row)
+        value, key, headers, _ = checked
+        used = tuple(item is not None for item in checked)
+        unlike = headers is not None or len(value or b"") + len(key or b"") > PLAIN_BYTES
+        # Found with its neighbours in the write, it would fail them too.
+        if used not in self._storable or (unlike and self._is_picky):
+            self._writer.check(checked)
+            self._storable.add(used)
+        return checked
+
+    def _refusal(self) -> StorageError:
+        return self._writer.refusal()
+
+    def _require_not_closed(self) -> None:
+        if self._state == "closed":
+            raise StoreClosedError(f"the handler {self.name} was closed. Get a new one.")

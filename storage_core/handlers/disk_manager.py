@@ -1,0 +1,130 @@
+"""The registry of handlers: one for each topic-partition of a log directory, made on first use."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from ..config import StoreConfig
+from ..errors import CollectedError, ConfigError, StorageError
+from ..format.file_names import check_name
+from ..store.store import Store
+from .background import Maintainer
+from .disk_handler import DiskHandler
+
+_log = logging.getLogger("storage_core")
+
+
+class DiskManager:
+    """Handlers by topic and partition. Safe for several threads, not across a fork.
+
+    Opens (or creates) the store in ``config.log_dir`` when the first handler is asked for. Closing
+    all handlers closes the store too; asking for a handler afterwards opens it again. While it is
+    open a thread looks after its logs, if the configuration asks for it.
+    """
+
+    def __init__(self, config: StoreConfig | None = None) -> None:
+        self._config = config or StoreConfig()
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._handlers: dict[str, DiskHandler] = {}
+        self._maintainer: Maintainer | None = None
+
+    @property
+    def config(self) -> StoreConfig:
+        """Settings of the store and of all handlers."""
+        return self._config
+
+    @property
+    def handlers(self) -> dict[str, DiskHandler]:
+        """The handlers there are now, by ``"{topic}_{partition}"``."""
+        with self._lock:
+            return dict(self._handlers)
+
+    def get_handler(self, topic: str, partition: int) -> DiskHandler:
+        """The handler of a topic-partition; a topic or partition that is missing is created.
+
+        Always the same one for the same partition, until it is closed.
+        """
+        check_name("topic", topic)
+        if not isinstance(partition, int) or partition < 0:
+            raise ConfigError(f"partition must be an integer of 0 or more, got {partition!r}.")
+        key = f"{topic}_{partition}"
+        with self._lock:
+            known = self._handlers.get(key)
+            if known is not None and known.state != "closed":
+                return known
+            store = self._opened()
+            _ensure_partition(store, topic, partition)
+            handler = DiskHandler(store, topic, partition, self._config)
+            self._handlers[key] = handler
+            return handler
+
+    def close_all_handlers(self) -> None:
+        """Write what is queued everywhere, end all threads and let go of all files.
+
+        Raises:
+            CollectedError: some handlers could not write what was queued; all are closed anyway.
+        """
+        errors: list[BaseException] = []
+        # Not under the lock: closing waits for callbacks, and those may ask for a handler.
+        with self._lock:
+            handlers, self._handlers = self._handlers, {}
+            store, self._store = self._store, None
+            maintainer, self._maintainer = self._maintainer, None
+            atexit.unregister(self.close_all_handlers)
+        if maintainer is not None:
+            maintainer.stop()
+        for name, handler in handlers.items():
+            _log.info("closing the handler %s", name)
+            _collect(handler.close, errors)
+        if store is not None:
+            _collect(store.close, errors)
+        if errors:
+            raise CollectedError(
+                "closing the handlers failed: " + "; ".join(map(str, errors)), errors
+            ) from errors[0]
+
+    def __enter__(self) -> DiskManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self.close_all_handlers()
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            config = self._config
+            self._store = Store.open(
+                config.log_dir, layout=config.layout, create=True, config=config
+            )
+            # A program that ends without closing keeps what it had queued.
+            atexit.register(self.close_all_handlers)
+            if config.maintenance_interval_ms is not None or config.scrub_interval_ms is not None:
+                self._maintainer = Maintainer(self._store)
+                self._maintainer.start()
+        return self._store
+
+
+def _collect(close: Callable[[], None], errors: list[BaseException]) -> None:
+    try:
+        close()
+    except StorageError as error:
+        errors.append(error)
+
+
+def _ensure_partition(store: Store, topic: str, partition: int) -> None:
+    """Create or grow the topic until it has the partition, beside others who do the same."""
+    found = store.create_topic(topic, partition + 1, exist_ok=True)
+    while found.partitions <= partition:
+        try:
+            found = store.add_partitions(topic, partition + 1)
+        except ConfigError:
+            # Another process made it larger than we wanted it, or it cannot be so large.
+            found = store.topic(topic)
+            if found.partitions <= partition:
+                raise

@@ -1,0 +1,274 @@
+"""The bounded queue between those who append single records and the thread that writes them.
+
+Records collect in one open batch. *Sealing* it fixes the order: a sealed batch is never added to,
+and batches are written in the order they were sealed in. Everything here happens in memory, under
+one lock that is never held across I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TypeAlias
+
+from ..config import StoreConfig
+from ..errors import InvalidRecordError, RecordTooLargeError, StorageError, StoreClosedError
+from ..format.columns import MAX_TIMESTAMP, MIN_TIMESTAMP, microseconds
+from ..vfs import Vfs
+from .futures import Batch, Header, PendingOffset, Row
+
+Bytes: TypeAlias = bytes | bytearray | memoryview | str
+Headers: TypeAlias = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
+
+_NEVER = 1 << 62
+PLAIN_BYTES = 32 << 10
+"""Every layout takes a value or a key of so many bytes, if it takes one at all."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.1
+_log = logging.getLogger("storage_core")
+
+
+class WriteQueue(ABC):
+    """Accepted records that wait to be written. Safe for several threads."""
+
+    def __init__(self, name: str, vfs: Vfs, config: StoreConfig) -> None:
+        self.name = name
+        self._vfs = vfs
+        self._max_record_bytes = config.max_record_bytes
+        self._plain_bytes = min(PLAIN_BYTES, config.max_record_bytes)
+        self._capacity = config.channel_buffer_size
+        self._trigger = min(config.disk_flush_batch_size, self._capacity)
+        self._linger_s = config.linger_ms / 1000
+        self._timeout_s = config.disk_write_timeout_ms / 1000
+        self._meta = threading.Lock()
+        self._work = threading.Condition(self._meta)
+        self._room = threading.Condition(self._meta)
+        self._waiting_for_room = 0
+        self._open = Batch(vfs.monotonic(), self._hurry)
+        self._sealed: deque[Batch] = deque()
+        self._urgent = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        # One comparison each in ``append``: how many rows the open batch may hold (0 once closed
+        # or failed), and at how many the writer wants to be woken (never while it is awake).
+        self._limit = self._capacity
+        self._wake_at = _NEVER
+
+    def append(
+        self,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> Future[int]:
+        """Queue one record; the future gives its offset once it is durable.
+
+        Returns at once while the queue has room. A full queue is waited for up to
+        ``disk_write_timeout_ms``; then the record is written by the calling thread, behind all that
+        was queued before it.
+
+        Args:
+            value: The record; text is stored as UTF-8, None is a null value.
+            key: As value.
+            headers: Names and values, as a mapping or pairs.
+            timestamp: A datetime (without zone: UTC) or integer microseconds since 1970; the append
+                time by default.
+
+        Raises:
+            StoreClosedError: the handler was closed.
+            WriteFailedError: an earlier write failed; nothing is accepted any more.
+        """
+        plain = key is None and headers is None and timestamp is None
+        if not plain or type(value) is not bytes or len(value) > self._plain_bytes:
+            return self._append_row(self._checked((value, key, headers, timestamp)))
+        with self._meta:
+            batch = self._open
+            values = batch.values
+            index = len(values)
+            if index < self._limit:
+                values.append(value)
+                if index + 1 >= self._wake_at:
+                    self._wake()
+                return PendingOffset(batch, index)
+        return self._append_row((value, None, None, None))
+
+    def _append_row(self, row: Row) -> Future[int]:
+        with self._meta:
+            if self._wait_for_room():
+                return self._put(row)
+        _log.warning(
+            "%s: the queue of %d records stayed full for %d ms; writing synchronously",
+            self.name,
+            self._capacity,
+            self._timeout_s * 1000,
+        )
+        return self._append_now(row)
+
+    def _append_now(self, row: Row, *, sync: bool = False) -> Future[int]:
+        """Queue a record whatever the limit, and write all there is in this thread."""
+        with self._meta:
+            self._require_open()
+            future = self._put(row)
+        self._drain(sync=sync)
+        return future
+
+    @abstractmethod
+    def _drain(self, *, sync: bool = False) -> None:
+        """Write everything that is queued now; on return it is durable or has failed.
+
+        Args:
+            sync: Sync now also what ``fsync=interval`` would hold back.
+        """
+
+    def _wait_for_room(self) -> bool:
+        """Wait, with the lock held between looks, until a row fits; False when time is up."""
+        wait = _FIRST_WAIT_S
+        deadline: float | None = None
+        while True:
+            self._require_open()
+            if len(self._open.values) < self._limit:
+                return True
+            now = self._vfs.monotonic()
+            deadline = now + self._timeout_s if deadline is None else deadline
+            if now >= deadline:
+                return False
+            self._wake()
+            self._waiting_for_room += 1
+            self._room.wait(min(wait, deadline - now))
+            self._waiting_for_room -= 1
+            wait = min(wait * 2, _LONGEST_WAIT_S)
+
+    def _put(self, row: Row) -> PendingOffset:
+        batch = self._open
+        index = len(batch.values)
+        batch.values.append(row[0])
+        batch.add_rest(row)
+        if index + 1 >= self._wake_at:
+            self._wake()
+        return PendingOffset(batch, index)
+
+    def _seal(self) -> None:
+        """Fix the order of all rows queued so far. The caller holds the lock."""
+        self._urgent = False
+        if self._open.values:
+            self._sealed.append(self._open)
+            self._open = Batch(self._vfs.monotonic(), self._hurry)
+            if self._waiting_for_room:
+                self._room.notify_all()
+
+    def _wake(self) -> None:
+        """Wake the writer if it sleeps. The caller holds the lock."""
+        if self._wake_at != _NEVER:
+            self._wake_at = _NEVER
+            self._work.notify()
+
+    def _hurry(self, batch: Batch) -> None:
+        """A future of ``batch`` is waited for: end the linger if the batch is still open."""
+        with self._meta:
+            if batch is self._open:
+                self._urgent = True
+                self._wake()
+
+    def _wait_for_work(self, due_at: float | None = None) -> bool:
+        """Sleep until there is something to write or ``due_at`` has come; False when closing.
+
+        The batch's size is a trigger, not a cap: whatever has collected meanwhile goes along.
+        """
+        with self._meta:
+            while not self._closing:
+                now = self._vfs.monotonic()
+                rows = len(self._open.values)
+                if rows >= self._trigger or (rows and self._urgent):
+                    return True
+                due = due_at
+                if rows:
+                    lingered = self._open.opened + self._linger_s
+                    due = lingered if due is None else min(due, lingered)
+                if due is not None and now >= due:
+                    return True
+                self._wake_at = self._trigger if rows else 1
+                self._work.wait(None if due is None else due - now)
+                self._wake_at = _NEVER
+                if not rows:
+                    self._open.opened = self._vfs.monotonic()
+        return False
+
+    def _require_open(self) -> None:
+        if self._failure is not None:
+            raise self._refusal()
+        if self._closing:
+            raise StoreClosedError(f"the handler {self.name} was closed. Get a new one to write.")
+
+    @abstractmethod
+    def _refusal(self) -> StorageError:
+        """What to raise for an append after a write has failed."""
+
+    def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
+        """The row in the form it is stored in, or an error that concerns this record alone."""
+        value, key, headers, timestamp = row
+        checked = (
+            _binary("value", value),
+            _binary("key", key),
+            _headers(headers),
+            _timestamp(timestamp),
+        )
+        size = _size(checked)
+        if size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"the record has {size} bytes, more than max_record_bytes="
+                f"{self._max_record_bytes}. Split it, or raise max_record_bytes."
+            )
+        return checked
+
+
+def _binary(name: str, item: object) -> bytes | None:
+    if item is None or type(item) is bytes:
+        return item
+    if isinstance(item, str):
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRecordError(f"{name} is text that has no UTF-8 form: {error}") from error
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    raise InvalidRecordError(f"{name} must be bytes, text or None, got {type(item).__name__}.")
+
+
+def _headers(headers: Headers | None) -> list[Header] | None:
+    if headers is None:
+        return None
+    try:
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        return [(_header_name(name), _binary("a header", value)) for name, value in pairs]
+    except (TypeError, ValueError) as error:
+        raise InvalidRecordError(
+            f"headers must be a mapping or pairs of name and bytes: {error}"
+        ) from error
+
+
+def _header_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidRecordError(f"a header's name must be text, got {type(name).__name__}.")
+    return name
+
+
+def _timestamp(moment: object) -> int | None:
+    number = microseconds(moment)
+    if number is not None and not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
+        raise InvalidRecordError(
+            f"timestamp {number} is not within the years 1 to 9999, in microseconds since 1970."
+        )
+    return number
+
+
+def _size(row: Row) -> int:
+    value, key, headers, _ = row
+    size = len(value or b"") + len(key or b"")
+    for name, content in headers or ():
+        size += len(name.encode()) + len(content or b"")
+    return size

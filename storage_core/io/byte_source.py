@@ -1,0 +1,80 @@
+"""Where the bytes of a segment come from: a map of a sealed file, or reads of an open one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..errors import SegmentStateError
+from ..vfs import Vfs
+
+WINDOW_BYTES = 4 << 20
+
+
+class Source(Protocol):
+    """Random access to the first ``size`` bytes of a segment.
+
+    ``ahead`` says how many bytes may be asked for before any is used.
+    """
+
+    size: int
+    ahead: int
+
+    def read(self, position: int, size: int) -> memoryview:
+        """The bytes there, fewer at the end. The view outlives the source."""
+
+
+class MappedSource:
+    """A sealed segment: read-only memory map, no copy, safe for many threads.
+
+    Behind the visible end a page may be cut off while we look, and touching it would kill the
+    process: a sealed segment is cut when the append that sealed it fails.
+    """
+
+    ahead = 32 << 20
+
+    def __init__(self, vfs: Vfs, path: str) -> None:
+        fd = vfs.open(path, "read")
+        try:
+            self._view = vfs.map(fd) if vfs.fstat(fd).size else memoryview(b"")
+        except ValueError:
+            # Cut to nothing since we asked for its size: the system maps no empty file.
+            self._view = memoryview(b"")
+        finally:
+            vfs.close(fd)
+        self.size = len(self._view)
+        if self.size == 0:
+            raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
+
+    def read(self, position: int, size: int) -> memoryview:
+        return self._view[position : position + size]
+
+
+class WindowSource:
+    """An open segment: positional reads through one window. Not safe for several threads.
+
+    Never a map: recovery may cut the file's tail, and touching a mapped page behind the new end
+    would kill the process.
+    """
+
+    def __init__(self, vfs: Vfs, fd: int, size: int, window: int = WINDOW_BYTES) -> None:
+        self._vfs = vfs
+        self.fd = fd
+        self._window_bytes = window
+        self._start = 0
+        self._window = memoryview(b"")
+        self.size = size
+        self.ahead = window
+
+    def read(self, position: int, size: int) -> memoryview:
+        position = min(position, self.size)
+        size = min(size, self.size - position)
+        if position < self._start or position + size > self._start + len(self._window):
+            wanted = min(max(size, self._window_bytes), self.size - position)
+            self._window = memoryview(self._vfs.pread(self.fd, wanted, position))
+            self._start = position
+        at = position - self._start
+        return self._window[at : at + size]
+
+    def close(self) -> None:
+        """Close the file; views handed out stay valid."""
+        self._vfs.close(self.fd)

@@ -1,0 +1,176 @@
+"""Multi-step file operations that survive a crash between any two of their steps.
+
+Order is everything here: data is synced before the name that leads to it, and a name is synced
+in its directory before anybody is told about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ..vfs import Buffer, Vfs
+
+_COPIED_BYTES = 4 << 20
+
+
+def write_all(vfs: Vfs, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every byte of ``buffers`` at ``position``; return the position after them."""
+    pending = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if len(view)]
+    while pending:
+        try:
+            written = vfs.pwritev(fd, pending, position)
+        except InterruptedError:
+            continue
+        if written <= 0:
+            raise OSError(5, "the system wrote nothing of a non-empty buffer")
+        position += written
+        done = 0
+        while done < len(pending) and written >= len(pending[done]):
+            written -= len(pending[done])
+            done += 1
+        pending = pending[done:]
+        if written:
+            pending[0] = pending[0][written:]
+    return position
+
+
+def read_file(vfs: Vfs, path: str, limit: int) -> bytes | None:
+    """The first ``limit`` bytes of a file, or None when there is none."""
+    try:
+        fd = vfs.open(path, "read")
+    except FileNotFoundError:
+        return None
+    try:
+        return vfs.pread(fd, limit, 0)
+    finally:
+        vfs.close(fd)
+
+
+def create_file(vfs: Vfs, path: str, data: bytes) -> None:
+    """Create a file with its contents synced; its name is durable once the directory is."""
+    fd = vfs.open(path, "create")
+    try:
+        write_all(vfs, fd, [data], 0)
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+
+
+def sync_file(vfs: Vfs, path: str) -> None:
+    """Make durable what others may have written to a file."""
+    fd = vfs.open(path, "read")
+    try:
+        vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+
+
+def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put ``data`` in the place of a file in one step. The caller holds the lock over ``path``.
+
+    Without ``sync`` a power cut may leave the old contents, none or torn ones: only for files
+    that are checked when read and can be worked out again.
+    """
+    temporary = path + ".tmp"
+    try:
+        fd = vfs.open(temporary, "create")
+    except FileExistsError:  # left by a crash
+        vfs.unlink(temporary)
+        fd = vfs.open(temporary, "create")
+    try:
+        write_all(vfs, fd, [data], 0)
+        if sync:
+            vfs.fsync(fd)
+    finally:
+        vfs.close(fd)
+    vfs.rename(temporary, path)
+    if sync:
+        vfs.fsync_dir(parent(path))
+
+
+def keep_head(vfs: Vfs, path: str, size: int) -> None:
+    """Put the first ``size`` bytes of a file in its place in one step.
+
+    Cutting the file itself would kill readers that have mapped it.
+    """
+    temporary = path + ".tmp"
+    with suppress(FileNotFoundError):  # left by a crash
+        vfs.unlink(temporary)
+    source = vfs.open(path, "read")
+    try:
+        fd = vfs.open(temporary, "create")
+        try:
+            position = 0
+            while position < size:
+                data = vfs.pread(source, min(_COPIED_BYTES, size - position), position)
+                if not data:
+                    raise OSError(5, "a file ends before its size", path)
+                position = write_all(vfs, fd, [data], position)
+            vfs.fsync(fd)
+        finally:
+            vfs.close(fd)
+    finally:
+        vfs.close(source)
+    vfs.rename(temporary, path)
+    vfs.fsync_dir(parent(path))
+
+
+def link_over_empty(vfs: Vfs, path: str, target: str) -> None:
+    """Give a file a second name, which may be that of an empty file: it is replaced in one step.
+
+    Raises:
+        FileExistsError: a file of that name has contents.
+    """
+    found = vfs.stat(target)
+    if found is None or found.size:
+        vfs.link(path, target)
+        return
+    with suppress(FileNotFoundError):  # left by a crash
+        vfs.unlink(f"{target}.tmp")
+    vfs.link(path, f"{target}.tmp")
+    vfs.rename(f"{target}.tmp", target)
+
+
+def make_directories(vfs: Vfs, path: str) -> None:
+    """Create ``path`` and its missing parents, each durable in the one above."""
+    if path in ("", "."):
+        return
+    make_directories(vfs, parent(path))
+    with suppress(FileExistsError):
+        vfs.mkdir(path)
+        vfs.fsync_dir(parent(path))
+
+
+def sync_directories(vfs: Vfs, path: str) -> None:
+    """Create ``path`` and its missing parents, and make sure of those that are there already.
+
+    Whoever made one may have died before its sync: where a power cut must not take what is put into
+    a directory, existing is not enough. Syncs on every call, so call it once.
+    """
+    make_directories(vfs, path)
+    while path:
+        path = parent(path)
+        vfs.fsync_dir(path)
+
+
+def remove_tree(vfs: Vfs, path: str) -> None:
+    """Delete a directory and all below it, without following links.
+
+    What is missing is fine: somebody else may be at the same tree.
+    """
+    found = vfs.stat(path)
+    if found is None:
+        return
+    with suppress(FileNotFoundError):
+        if found.kind != "directory":
+            vfs.unlink(path)
+            return
+        for name in vfs.listdir(path):
+            remove_tree(vfs, f"{path}/{name}")
+        vfs.rmdir(path)
+
+
+def parent(path: str) -> str:
+    """Directory of a path; the root is the empty string."""
+    return path.rpartition("/")[0]

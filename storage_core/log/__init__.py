@@ -1,0 +1,1 @@
+"""The writing side of one partition: lock, recover, append, sync, publish."""

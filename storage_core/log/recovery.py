@@ -1,0 +1,285 @@
+"""Bringing a partition back to a sound end after a crash. Runs under the partition's lock.
+
+The steps, each safe to repeat:
+
+1. Finish interrupted deletions, and sync the directory and the last segment: what a killed process
+   left in the page cache must be durable before anything is concluded from it.
+2. If a sync failed before, copy the last segment to a new file: the kernel may have marked pages
+   clean that the disk never got, and only writing them anew settles it.
+3. Follow the last segment to its first unsound byte. Bytes past the *durable point* were never
+   acknowledged: they are saved beside the log as ``.broken`` and cut. Below it they are damage:
+   an error, and nothing is touched.
+4. Check that the closed segments join up, finish a merge that was interrupted, and restore missing
+   indexes. Under ``fsync=none`` those that do not join up are set aside before step 3, with all
+   behind them: a power cut may take any bytes that no commit or checkpoint made durable.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..config import StoreConfig
+from ..errors import BrokenFrameError, DamagedLogError
+from ..format.file_names import IDX, segment_file
+from ..format.layout_protocol import Layout
+from ..format.sparse_index import parse_sealed
+from ..io.byte_source import WindowSource
+from ..io.durable import read_file, sync_directories
+from ..metadata.checkpoint import Checkpoint
+from ..segments.active import rebuild_indexes
+from ..segments.continuity import covered_runs
+from ..segments.deletion_markers import drop_merged, finish_deletions
+from ..segments.listing import Listing, list_segments, log_path
+from ..segments.truncate import copy_to_new_file, cut_segment, save_tail
+from ..types import Extent, RecoveryReport
+from ..vfs import Vfs
+from .unsynced_recovery import Unsound, first_unsound, set_aside
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where appends go on. ``active`` is False when the last segment is closed or there is none."""
+
+    base: int
+    size: int
+    end_offset: int
+    active: bool
+    report: RecoveryReport
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Recovery of one partition; all fields are given by who holds its lock."""
+
+    vfs: Vfs
+    layout: Layout
+    topic: str
+    partition: int
+    config: StoreConfig
+    shown_end: int
+    durable_end: int
+    checkpoint: Checkpoint | None
+    sync_failed: bool
+    rebooted: bool
+    """Whether the power may have been cut since the last holder."""
+
+    @property
+    def directory(self) -> str:
+        return self.layout.log_directory(self.topic, self.partition)
+
+    def run(self) -> Recovered:
+        """Do all steps and return the sound end.
+
+        Raises:
+            DamagedLogError: durable records are damaged or missing; nothing was deleted.
+        """
+        # Up to the root: who made the topic may have been killed before its name was durable.
+        sync_directories(self.vfs, self.directory)
+        self.vfs.fsync_dir(self.directory)
+        removed = finish_deletions(
+            self.vfs, self.directory, list_segments(self.vfs, self.directory)
+        )
+        self._remove_temporary_files()
+        listing = list_segments(self.vfs, self.directory)
+        if not listing.bases:
+            return self._recover_empty(removed)
+        lost, saved_segments = 0, list[str]()
+        if self.config.fsync == "none":
+            lost, saved_segments = self._cut_unsynced(listing)
+            removed += len(saved_segments)
+            listing = list_segments(self.vfs, self.directory)
+        covered = self._finish_replacement(listing)
+        if covered:
+            removed += covered
+            listing = list_segments(self.vfs, self.directory)
+        base = listing.bases[-1]
+        if self.sync_failed:
+            self._copy_doubtful(listing)
+        sealed = self._is_sealed(base) or not self._is_writable(base)
+        size, end, cut, saved = self._recover_tail(base)
+        closed = sealed and not cut and size > 0
+        report = RecoveryReport(
+            topic=self.topic,
+            partition=self.partition,
+            end_offset=end,
+            cut_bytes=cut + lost,
+            saved_as=saved or next(reversed(saved_segments), None),
+            rebuilt_indexes=self._restore_indexes(listing, closed),
+            removed_segments=removed,
+        )
+        return Recovered(base, size, end, not closed, report)
+
+    def _recover_empty(self, removed: int) -> Recovered:
+        # Names are synced before records come, whatever the policy: no power cut does this.
+        if (end := max(self.durable_end, self.shown_end)) > 0:
+            raise self._damage(
+                f"the log is empty, but records up to offset {end} were there. "
+                "Restore the segments from a copy",
+                self.directory,
+            )
+        report = RecoveryReport(self.topic, self.partition, 0, removed_segments=removed)
+        return Recovered(0, 0, 0, False, report)
+
+    def _remove_temporary_files(self) -> None:
+        for name in self.vfs.listdir(self.directory):
+            if name.endswith(".tmp"):
+                with suppress(FileNotFoundError):
+                    self.vfs.unlink(f"{self.directory}/{name}")
+
+    def _cut_unsynced(self, listing: Listing) -> tuple[int, list[str]]:
+        """Take out what stands behind the first bad place: how many bytes, and where they are."""
+        doubtful = self.rebooted or self.sync_failed
+        trusted = self.durable_end if doubtful else listing.bases[-1]
+        found = first_unsound(self.vfs, self.layout, listing, trusted)
+        if found is None:
+            return 0, []
+        self._require_lost(found)
+        return set_aside(self.vfs, listing, found.base)
+
+    def _require_lost(self, found: Unsound) -> None:
+        durable = max(self.durable_end, found.claim)
+        if found.offset < durable:
+            raise self._damage(
+                f"{found.reason}; offsets {found.offset} to {durable - 1} were durable. "
+                "Nothing was changed: restore the missing records from a copy",
+                log_path(self.directory, found.base),
+            )
+
+    def _finish_replacement(self, listing: Listing) -> int:
+        """Check that the segments join up; remove those that another one has taken in."""
+        try:
+            runs = covered_runs(self.vfs, self.layout, listing)
+        except BrokenFrameError as error:
+            place = None if error.position is None else error
+            raise self._damage(str(error), str(error.path), place) from error
+        for bases, end in runs:
+            drop_merged(self.vfs, self.directory, bases, end)
+        return sum(len(bases) for bases, _ in runs)
+
+    def _recover_tail(self, base: int) -> tuple[int, int, int, str | None]:
+        """Size and end offset of the sound part, bytes cut behind it, and where they were saved."""
+        path = log_path(self.directory, base)
+        fd = self.vfs.open(path, "read")
+        try:
+            if self.config.fsync != "none":
+                self.vfs.fsync(fd)
+            source = WindowSource(self.vfs, fd, self.vfs.fstat(fd).size)
+            last, error = self._follow(source, base)
+            if error is not None:
+                self._require_torn(source, base, last, path, error)
+            size, end = last.end_position, last.end_offset
+            cut, saved = source.size - size, None
+            if cut:
+                saved = save_tail(self.vfs, fd, self.directory, base, size, cut)
+            elif end < self.durable_end:
+                raise self._damage(
+                    f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
+                    "Restore it from a copy",
+                    path,
+                )
+            writable = self._is_writable(base)
+            # A closed one that lost everything has the name of the segment that comes next.
+            if cut or (size == 0 and not writable):
+                if not writable:
+                    copy_to_new_file(self.vfs, self.directory, base)
+                cut_segment(self.vfs, self.directory, base, size)
+            return size, end, cut, saved
+        finally:
+            self.vfs.close(fd)
+
+    def _follow(self, source: WindowSource, base: int) -> tuple[Extent, BrokenFrameError | None]:
+        """The last sound extent (an empty one if none is), and what stopped the walk."""
+        last = self._trusted_start(source, base)
+        try:
+            walk = self.layout.walk(
+                source,
+                base=base,
+                position=last.end_position,
+                offset=last.end_offset,
+                verify=True,
+            )
+            for extent in walk:
+                last = extent
+        except BrokenFrameError as error:
+            return last, error
+        return last, None
+
+    def _trusted_start(self, source: WindowSource, base: int) -> Extent:
+        """Where verification may begin: behind what a checkpoint says was synced, if it joins."""
+        line = self.checkpoint
+        start = Extent(0, 0, base, 0, 0)
+        if (
+            line is None
+            or self.sync_failed
+            or self.config.fsync == "none"
+            or line.active_segment_base_offset != base
+            or not 0 < line.active_segment_size_bytes <= source.size
+        ):
+            return start
+        head = WindowSource(self.vfs, source.fd, line.active_segment_size_bytes)
+        try:
+            joins = self.layout.last_end(head, base=base) == line.log_end_offset
+        except BrokenFrameError:
+            return start
+        if not joins:
+            return start
+        return Extent(head.size, 0, line.log_end_offset, 0, 0)
+
+    def _require_torn(
+        self, source: WindowSource, base: int, last: Extent, path: str, error: BrokenFrameError
+    ) -> None:
+        """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
+        claim = self.layout.durable_claim(source, base=base, position=last.end_position)
+        durable = max(self.durable_end, claim)
+        if last.end_offset < durable:
+            raise self._damage(
+                f"{error}; offsets {last.end_offset} to {durable - 1} were durable. "
+                "Nothing was changed: restore the file from a copy",
+                path,
+                error,
+            ) from error
+
+    def _copy_doubtful(self, listing: Listing) -> None:
+        """Also closed segments that nothing but the sync which failed was to make durable."""
+        for base, following in zip(listing.bases, (*listing.bases[1:], None), strict=True):
+            if following is None or following > self.durable_end:
+                copy_to_new_file(self.vfs, self.directory, base, closed=following is not None)
+
+    def _is_sealed(self, base: int) -> bool:
+        data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
+        stat = self.vfs.stat(log_path(self.directory, base))
+        return stat is not None and parse_sealed("offset", data, stat.size) is not None
+
+    def _is_writable(self, base: int) -> bool:
+        """Whether we may append to a file: sealing makes it read-only, except for root."""
+        try:
+            self.vfs.close(self.vfs.open(log_path(self.directory, base), "write"))
+        except PermissionError:
+            return False
+        return True
+
+    def _restore_indexes(self, listing: Listing, last_closed: bool) -> int:
+        """Rebuild missing indexes of closed segments."""
+        closed = listing.bases if last_closed else listing.bases[:-1]
+        missing = [
+            base
+            for base in closed
+            if base not in listing.indexes or base not in listing.time_indexes
+        ]
+        for base in missing:
+            rebuild_indexes(self.vfs, self.layout, self.directory, base, self.config)
+        return len(missing)
+
+    def _damage(
+        self, reason: str, path: str, error: BrokenFrameError | None = None
+    ) -> DamagedLogError:
+        place = "" if error is None else f" at byte {error.position}, offset {error.offset}"
+        return DamagedLogError(
+            f"{self.topic}-{self.partition}: {path} is damaged{place}: {reason}.",
+            topic=self.topic,
+            partition=self.partition,
+            path=path,
+            position=None if error is None else error.position,
+            offset=None if error is None else error.offset,
+        )

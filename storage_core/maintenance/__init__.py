@@ -1,0 +1,1 @@
+"""Retention, compaction, merge, recompress, scrub: what happens to sealed segments."""

@@ -1,0 +1,95 @@
+"""Deleting records up to an offset, wherever in a segment it stands.
+
+Whole segments go by their tombs. Of the segment that holds the offset, the rest is first written
+into a segment of its own, named by the offset. While both are there a reader gets the same records
+from either; the tombs decide, and recovery without them removes the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..format.frame_scan import StoredFrame, frame_columns
+from ..segments.sealed import Sealed, SealedLog
+from .report import Pace, UpkeepReport
+from .segment_rewriter import Rewritten
+from .segment_swap import Replacer
+
+
+def planned_deletion(files: SealedLog, offset: int, end: int) -> UpkeepReport:
+    """What deleting would do to a log that ends at ``end``: also the last segment is closed."""
+    whole, cut = _reached([*files.segments(), *files.active(end)], offset)
+    return _report(files, whole, cut, cut.size if cut else 0, offset, done=not whole and not cut)
+
+
+def delete_before(replacer: Replacer, offset: int, pace: Pace) -> UpkeepReport:
+    """Delete all records below ``offset``."""
+    files = replacer.files
+    with replacer.held():
+        pace.begin("delete_records", files.topic, files.partition, 0)
+        if offset > files.last_base():
+            replacer.close_active()
+        segments = files.segments()
+        whole, cut = _reached(segments, offset)
+        new = None if cut is None else _rest(replacer, cut, offset, pace)
+        gone = [*whole, *([] if cut is None else [cut])]
+        if gone and not replacer.cut_off(gone, offset, new):
+            return UpkeepReport(
+                "delete_records",
+                files.topic,
+                files.partition,
+                start_offset=files.start_offset(),
+                done=False,
+                note="segments changed meanwhile",
+            )
+        return _report(files, whole, cut, new.size if new else 0, files.start_offset(), done=True)
+
+
+def _reached(segments: Sequence[Sealed], offset: int) -> tuple[list[Sealed], Sealed | None]:
+    """The segments that end at an offset or before, and the one that holds it and others."""
+    whole = [segment for segment in segments if segment.end <= offset]
+    cut = [segment for segment in segments if segment.base < offset < segment.end]
+    return whole, cut[0] if cut else None
+
+
+def _rest(replacer: Replacer, segment: Sealed, offset: int, pace: Pace) -> Rewritten:
+    with replacer.rewriter(offset) as writer:
+        for frame in replacer.files.frames(segment):
+            if frame.offset >= offset:
+                writer.carry(frame)
+            elif frame.end > offset:
+                writer.add(frame, rows=_rows_from(frame, offset), codec=frame.header.codec)
+            pace.advance(frame.header.length)
+        return writer.finish()
+
+
+def _rows_from(frame: StoredFrame, offset: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    deltas = frame_columns(frame.header, frame.rest).offsets
+    first = offset - frame.offset
+    if deltas is not None:
+        first = int(np.searchsorted(deltas, first))
+    return np.arange(min(first, frame.header.records), frame.header.records, dtype=np.int64)
+
+
+def _report(
+    files: SealedLog,
+    whole: Sequence[Sealed],
+    cut: Sealed | None,
+    after: int,
+    start: int,
+    *,
+    done: bool,
+) -> UpkeepReport:
+    report = UpkeepReport("delete_records", files.topic, files.partition, start_offset=start)
+    gone = [*whole, *([] if cut is None else [cut])]
+    return replace(
+        report,
+        segments_before=len(gone),
+        segments_after=0 if cut is None else 1,
+        bytes_before=sum(segment.size for segment in gone),
+        bytes_after=after,
+        done=done,
+    )

@@ -1,0 +1,93 @@
+"""Merging small closed segments into full ones, so that many small commits cost nothing later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import StoppedError
+from ..segments.sealed import Sealed
+from .report import Pace, UpkeepReport
+from .segment_rewriter import Rewritten
+from .segment_swap import Replacer
+
+
+def merge_groups(
+    segments: Sequence[Sealed], segment_bytes: int, below: int | None = None, at_least: int = 2
+) -> list[list[Sealed]]:
+    """Runs of neighbouring small segments that fit into one.
+
+    By default a segment of half the size or more stays: to write it anew would cost more than it
+    saves.
+
+    Args:
+        segments: All closed segments, in order.
+        segment_bytes: Size of a full segment.
+        below: Size from which on a segment stays as it is.
+        at_least: Fewest segments that are worth a merge.
+    """
+    groups: list[list[Sealed]] = [[]]
+    size, limit = 0, segment_bytes / 2 if below is None else below
+    for segment in segments:
+        small = segment.size < limit
+        if not small or size + segment.size > segment_bytes:
+            groups.append([])
+            size = 0
+        if small:
+            groups[-1].append(segment)
+            size += segment.size
+    return [group for group in groups if len(group) >= max(2, at_least)]
+
+
+def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[Sealed]]) -> UpkeepReport:
+    """What merging would do; frames that are joined save a little more than is said here."""
+    size = sum(segment.size for group in groups for segment in group)
+    return UpkeepReport(
+        "merge",
+        topic,
+        partition,
+        segments_before=sum(map(len, groups)),
+        segments_after=len(groups),
+        bytes_before=size,
+        bytes_after=size,
+        done=not groups,
+    )
+
+
+def merge_partition(
+    replacer: Replacer,
+    pace: Pace,
+    visible_end: int,
+    below: int | None = None,
+    at_least: int = 2,
+) -> UpkeepReport:
+    """Merge a partition's small segments. What is finished stays so if it is stopped."""
+    report = UpkeepReport("merge", replacer.topic, replacer.partition)
+    with replacer.held():
+        segment_bytes = replacer.config.segment_bytes
+        segments = replacer.files.segments(visible_end)
+        groups = merge_groups(segments, segment_bytes, below, at_least)
+        total = sum(segment.size for group in groups for segment in group)
+        try:
+            pace.begin("merge", replacer.topic, replacer.partition, total)
+            for group in groups:
+                new = _merged(replacer, group, pace)
+                if new is not None and replacer.replace(group, new):
+                    report = report.counted(
+                        sum(each.size for each in group), new.size, segments=len(group)
+                    )
+        except StoppedError:
+            return replace(report, done=False, note="stopped")
+    return report
+
+
+def _merged(replacer: Replacer, group: Sequence[Sealed], pace: Pace) -> Rewritten | None:
+    try:
+        with replacer.rewriter(group[0].base) as writer:
+            for segment in group:
+                for frame in replacer.files.frames(segment):
+                    writer.carry(frame)
+                    pace.advance(frame.header.length)
+            return writer.finish()
+    except FileNotFoundError:  # retention was faster
+        return None

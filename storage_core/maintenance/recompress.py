@@ -1,0 +1,121 @@
+"""Closed segments under another codec: hot ones fast to write, cold ones small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..config import Compression
+from ..errors import StoppedError
+from ..format.frame import CODECS
+from ..format.frame_encode import draft_frame, finish_frame
+from ..format.frame_scan import frame_columns
+from ..segments.sealed import Sealed, SealedLog
+from .report import Pace, UpkeepReport
+from .segment_rewriter import Rewritten
+from .segment_swap import Replacer
+
+# How much of a segment a dry run encodes to see what it would save.
+_SAMPLE_BYTES = 2 << 20
+
+
+def has_other_codec(
+    files: SealedLog, segment: Sealed, compression: Compression, before_us: int | None
+) -> bool:
+    """Whether a segment has a frame under another codec, from its headers.
+
+    Args:
+        files: The partition.
+        segment: One of its segments.
+        compression: The codec wanted.
+        before_us: Not if a record of the segment is of this moment or later; None: whatever.
+    """
+    codec, other = CODECS.index(compression), False
+    for frame in files.frames(segment, bodies=False):
+        header = frame.header
+        if before_us is not None and header.max_timestamp >= before_us:
+            return False
+        # A frame without a body has nothing to compress.
+        other = other or (header.codec != codec and header.raw_length > 0)
+    return other
+
+
+def planned_recompression(
+    files: SealedLog, compression: Compression, level: int, before_us: int | None
+) -> UpkeepReport:
+    """What recompressing would save, going by the first frames of every segment."""
+    due = [
+        segment
+        for segment in files.segments()
+        if has_other_codec(files, segment, compression, before_us)
+    ]
+    return UpkeepReport(
+        "recompress",
+        files.topic,
+        files.partition,
+        segments_before=len(due),
+        segments_after=len(due),
+        bytes_before=sum(segment.size for segment in due),
+        bytes_after=sum(_estimate(files, segment, compression, level) for segment in due),
+        done=not due,
+    )
+
+
+def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level: int) -> int:
+    old = new = 0
+    for frame in files.frames(segment):
+        columns = frame_columns(frame.header, frame.rest)
+        encoded = finish_frame(
+            draft_frame(
+                columns,
+                relative_offset=0,
+                durable_upto=0,
+                compression=compression,
+                level=level,
+                deltas=columns.offsets,
+                span=frame.header.span,
+            )
+        )
+        old, new = old + frame.header.length, new + encoded.header.length
+        if old >= _SAMPLE_BYTES:
+            break
+    return segment.size * new // max(1, old)
+
+
+def recompress_partition(
+    replacer: Replacer, compression: Compression, before_us: int | None, pace: Pace
+) -> UpkeepReport:
+    """Encode anew what has another codec. What is finished stays so if it is stopped."""
+    report = UpkeepReport("recompress", replacer.topic, replacer.partition)
+    with replacer.held():
+        segments = replacer.files.segments()
+        total = sum(segment.size for segment in segments)
+        try:
+            pace.begin("recompress", replacer.topic, replacer.partition, total)
+            for segment in segments:
+                new = _recompressed(replacer, segment, compression, before_us, pace)
+                if new is not None and replacer.replace([segment], new):
+                    report = report.counted(segment.size, new.size)
+        except StoppedError:
+            return replace(report, done=False, note="stopped")
+    return report
+
+
+def _recompressed(
+    replacer: Replacer,
+    segment: Sealed,
+    compression: Compression,
+    before_us: int | None,
+    pace: Pace,
+) -> Rewritten | None:
+    files, codec = replacer.files, CODECS.index(compression)
+    try:
+        if not has_other_codec(files, segment, compression, before_us):
+            pace.advance(segment.size)
+            return None
+        with replacer.rewriter(segment.base) as writer:
+            for frame in files.frames(segment):
+                writer.carry(frame, codec)
+                pace.advance(frame.header.length)
+            return writer.finish()
+    except FileNotFoundError:  # retention was faster
+        return None

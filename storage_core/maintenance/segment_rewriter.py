@@ -1,0 +1,187 @@
+"""Writing a closed segment anew, beside the old one: frames copied, joined, or encoded again.
+
+Every offset that the old frames cover is covered by the new ones, records or not: a segment must
+end where the next one begins. Small frames are joined, because each costs as much to read as
+thousands of records; frames whose times are of different kinds are not, since a frame has one kind.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+
+from ..config import StoreConfig
+from ..format.columns import Columns, Int64s, concat_columns
+from ..format.frame import CODECS, MAX_SPAN, FrameHeader, pack_header
+from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
+from ..format.frame_scan import StoredFrame, frame_columns
+from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
+from ..io.durable import write_all
+from ..types import TIMESTAMP_SUPPLIED, Extent
+from ..vfs import Buffer, Vfs
+
+# Smaller frames are joined on the way: a frame of one record costs 284 bytes and 20 us per read.
+SMALL_FRAME_BYTES = 128 << 10
+_WRITE_BYTES = 4 << 20
+_NOTHING = Columns(
+    0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.zeros(1, dtype=np.int64)
+)
+
+
+class Rewritten(NamedTuple):
+    """A segment that is durable beside the log and waits to take its place."""
+
+    path: str
+    base: int
+    end: int
+    size: int
+    records: int
+    indexes: IndexBuilder
+
+
+class SegmentRewriter:
+    """One new segment file. Not thread-safe."""
+
+    def __init__(self, vfs: Vfs, path: str, base: int, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._path = path
+        self._base = base
+        self._config = config
+        self._indexes = IndexBuilder(config.index_interval_bytes)
+        with suppress(FileNotFoundError):  # left by a crash
+            vfs.unlink(path)
+        self._fd = vfs.open(path, "create")
+        self._open = True
+        self._buffers: list[Buffer] = []
+        self._buffered = 0
+        self._written = 0
+        self._waiting = _Waiting(base)
+        self._end = base
+        self._records = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, but for records that wait to be joined with others."""
+        return self._written + self._buffered
+
+    def copy(self, frame: StoredFrame) -> None:
+        """Add a frame as it is, but for the place that its header names."""
+        self._flush(holes=True)
+        end = self._end - self._base
+        header = frame.header._replace(relative_offset=end, durable_upto=end)
+        self._add(EncodedFrame([pack_header(header), memoryview(frame.rest)], header))
+
+    def add(self, frame: StoredFrame, *, rows: Int64s | None = None, codec: int) -> None:
+        """Add a frame's records, or some of them, under ``codec``; small ones wait for more."""
+        header = frame.header
+        columns = frame_columns(header, frame.rest)
+        offsets = columns.offsets
+        offsets = np.arange(header.records) if offsets is None else offsets
+        if rows is not None:
+            columns, offsets = columns.take(rows), offsets[rows]
+        size = columns.size
+        waiting = self._waiting
+        if columns.count and (
+            (waiting.codec, waiting.kind) != (codec, header.timestamp_type)
+            or waiting.rows + columns.count > self._config.frame_records
+            or waiting.size + size > self._config.frame_bytes
+        ):
+            self._flush()
+        if frame.end - self._waiting.start > MAX_SPAN:
+            self._flush(holes=True)
+        self._waiting.add(columns, offsets + frame.offset, size, codec, frame.end)
+
+    def carry(self, frame: StoredFrame, codec: int | None = None) -> None:
+        """Add a whole frame the cheapest way: copied, unless it is small or has another codec."""
+        wanted = frame.header.codec if codec is None else codec
+        small = frame.header.raw_length < SMALL_FRAME_BYTES
+        if frame.header.codec == wanted and not small:
+            self.copy(frame)
+        else:
+            self.add(frame, codec=wanted)
+
+    def finish(self) -> Rewritten:
+        """Write what waits, and make the file durable and read-only."""
+        self._flush(holes=True)
+        self._write()
+        self._vfs.fsync(self._fd)
+        self._vfs.make_read_only(self._fd)
+        self.close()
+        return Rewritten(
+            self._path, self._base, self._end, self._written, self._records, self._indexes
+        )
+
+    def abandon(self) -> None:
+        """Remove the file. Safe to call at any time."""
+        self.close()
+        with suppress(FileNotFoundError):
+            self._vfs.unlink(self._path)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._vfs.close(self._fd)
+
+    def _flush(self, *, holes: bool = False) -> None:
+        """Write what waits as one frame; a hole alone stays with what comes, unless it must go."""
+        waiting = self._waiting
+        if waiting.end == waiting.start or (not waiting.rows and not holes):
+            return
+        columns = concat_columns(waiting.columns) if waiting.columns else _NOTHING
+        deltas = None
+        if waiting.rows:
+            found = np.concatenate(waiting.offsets) - waiting.start
+            deltas = None if int(found[-1]) + 1 == waiting.rows else found
+        self._add(
+            finish_frame(
+                draft_frame(
+                    columns,
+                    relative_offset=waiting.start - self._base,
+                    durable_upto=waiting.start - self._base,
+                    compression=CODECS[waiting.codec] if waiting.rows else "none",
+                    level=self._config.compression_level,
+                    deltas=deltas,
+                    span=waiting.end - waiting.start,
+                )
+            )
+        )
+
+    def _add(self, frame: EncodedFrame) -> None:
+        header: FrameHeader = frame.header
+        self._indexes.add(
+            Extent(self.size, header.length, self._end, header.span, header.max_timestamp)
+        )
+        self._buffers += frame.buffers
+        self._buffered += header.length
+        self._end += header.span
+        self._records += header.records
+        self._waiting = _Waiting(self._end)
+        if self._buffered >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        start = self._written
+        self._written = write_all(self._vfs, self._fd, self._buffers, start)
+        self._vfs.begin_writeback(self._fd, start, self._written - start)
+        self._buffers, self._buffered = [], 0
+
+
+class _Waiting:
+    """Records that will be one frame from offset ``start`` on, and the offsets they cover."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start
+        self.columns: list[Columns] = []
+        self.offsets: list[Int64s] = []
+        self.rows = self.size = self.codec = self.kind = 0
+
+    def add(self, columns: Columns, offsets: Int64s, size: int, codec: int, end: int) -> None:
+        self.end = end
+        if columns.count:
+            self.codec, self.kind = codec, columns.timestamp_type
+            self.columns.append(columns)
+            self.offsets.append(offsets)
+            self.rows += columns.count
+            self.size += size

@@ -1,0 +1,156 @@
+"""Putting a rewritten segment in the place of closed ones, beside readers, writers and crashes.
+
+Long work happens beside the log, in ``<base>.rewrite``, with no lock that a writer waits for. Then,
+with the partition held for a moment:
+
+1. The new file, synced before, is renamed over the first old segment. **This decides it**: its
+   frames cover what all the old ones did, so a reader gets the same from old and new.
+2. The directory is synced and the new indexes are written.
+3. The other old segments go, behind one range tomb (see ``retention``).
+
+A crash before 1 leaves a ``.rewrite`` file that the next operation removes; after it, recovery does
+the rest. Readers that have an old file open finish on it. What is about to be replaced is compared
+with what was read: if retention, or anybody, changed it meanwhile, the new file is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+
+from ..config import StoreConfig
+from ..errors import BrokenFrameError
+from ..format.file_names import IDX, REWRITE, TIMEIDX, segment_file
+from ..io.io_errors import typed_read_errors, typed_write_errors
+from ..io.locks import ensure_lock_file, locked
+from ..log.partition_log import PartitionLog
+from ..segments.active import write_indexes
+from ..segments.deletion_markers import drop_merged, drop_segments
+from ..segments.listing import log_path
+from ..segments.sealed import Sealed, SealedLog
+from .segment_rewriter import Rewritten, SegmentRewriter
+
+
+class Replacer:
+    """Replaces segments of one partition, for one operation at a time. Not thread-safe."""
+
+    def __init__(
+        self,
+        files: SealedLog,
+        log: PartitionLog,
+        config: StoreConfig,
+        guard: Callable[[Callable[[], bool]], bool],
+    ) -> None:
+        self._vfs = files.vfs
+        self._log = log
+        self._guard = guard
+        self.files = files
+        self.config = config
+
+    @property
+    def topic(self) -> str:
+        return self.files.topic
+
+    @property
+    def partition(self) -> int:
+        return self.files.partition
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other operations of this kind out of the partition; writers and readers go on."""
+        lock = f"meta/upkeep/{self.topic}/{self.partition}.lock"
+        what = f"{self.topic}-{self.partition}: looking after its segments"
+        with typed_write_errors(what, self.topic):
+            ensure_lock_file(self._vfs, lock)
+            with locked(self._vfs, lock, self.config.lock_timeout_ms):
+                self._guard(self._recovered)
+                for name in self._vfs.listdir(self.files.directory):
+                    if name.endswith(REWRITE):
+                        self._vfs.unlink(f"{self.files.directory}/{name}")
+                yield
+
+    @contextmanager
+    def rewriter(self, base: int) -> Iterator[SegmentRewriter]:
+        """A new segment; its file goes if the work on it is not finished."""
+        path = f"{self.files.directory}/{segment_file(base, REWRITE)}"
+        writer = SegmentRewriter(self._vfs, path, base, self.config)
+        try:
+            yield writer
+        except BaseException as error:
+            with suppress(OSError):
+                writer.abandon()
+            if isinstance(error, BrokenFrameError):
+                with typed_read_errors(self.topic, self.partition, self.files.directory):
+                    raise
+            raise
+
+    def replace(self, old: Sequence[Sealed], new: Rewritten) -> bool:
+        """Put ``new`` in the place of ``old``; False if they are no longer what was read."""
+
+        def swap() -> bool:
+            with self._log.exclusive():
+                return self._swap(old, new)
+
+        return self._guard(swap)
+
+    def cut_off(self, old: Sequence[Sealed], start: int, rest: Rewritten | None) -> bool:
+        """Drop the oldest segments; what is left of the last of them is ``rest``.
+
+        Returns False if they are no longer what was read.
+        """
+
+        def drop() -> bool:
+            with self._log.exclusive():
+                if not self._unchanged(old):
+                    return False
+                if rest is not None:
+                    self._vfs.rename(rest.path, log_path(self.files.directory, start))
+                    self._vfs.fsync_dir(self.files.directory)
+                    write_indexes(self._vfs, self.files.directory, start, rest.indexes, rest.size)
+                drop_segments(self._vfs, self.files.directory, [each.base for each in old], start)
+                return True
+
+        return self._guard(drop)
+
+    def settle(self) -> None:
+        """Make every record durable, whatever the topic asked for."""
+
+        def sync() -> bool:
+            with self._log.exclusive():
+                self._log.settle()
+                return True
+
+        self._guard(sync)
+
+    def close_active(self) -> None:
+        """Close the active segment and begin an empty one behind it."""
+
+        def roll() -> bool:
+            return self._log.roll(begin=True)
+
+        self._guard(roll)
+
+    def _recovered(self) -> bool:
+        with self._log.exclusive():
+            return True
+
+    def _swap(self, old: Sequence[Sealed], new: Rewritten) -> bool:
+        if not self._unchanged(old) or (new.base, new.end) != (old[0].base, old[-1].end):
+            self._vfs.unlink(new.path)
+            return False
+        for suffix in (IDX, TIMEIDX):
+            with suppress(FileNotFoundError):
+                self._vfs.unlink(f"{self.files.directory}/{segment_file(new.base, suffix)}")
+        self._vfs.rename(new.path, old[0].path)
+        # Durable before anything is removed that only the new file holds then.
+        self._vfs.fsync_dir(self.files.directory)
+        write_indexes(self._vfs, self.files.directory, new.base, new.indexes, new.size)
+        if len(old) > 1:
+            drop_merged(self._vfs, self.files.directory, [each.base for each in old[1:]], new.end)
+        return True
+
+    def _unchanged(self, old: Sequence[Sealed]) -> bool:
+        now = {each.base: each for each in self.files.segments()}
+        chained = all(one.end == two.base for one, two in pairwise(old))
+        return chained and all(now.get(each.base) == each for each in old)

@@ -1,0 +1,187 @@
+"""The topics of a native store: creating, changing, deleting and finding them.
+
+A topic is prepared under a name that no topic can have (it starts with ``~``) and appears by one
+rename; it disappears the same way. So a topic is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from ..config import StoreConfig
+from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
+from ..format.file_names import check_name, check_no_case_clash, is_name
+from ..io import json_files as metafile
+from ..io.directory_times import is_settled
+from ..io.durable import create_file, make_directories, remove_tree, sync_directories
+from ..io.locks import locked
+from ..vfs import FileStat, Vfs
+from . import high_watermark as watermark
+from . import topic_file as topicfile
+from .high_watermark import Watermark
+from .identity import timestamp
+from .topic_file import TopicFile
+
+_TOPICS = "topics"
+_PREPARED, _DISCARDED = "~creating-", "~deleted-"
+_ABANDONED_NS = 3600 * 10**9
+
+
+class Catalog:
+    """Topics by name. Safe for several threads; reads again what changed on disk."""
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._config = config
+        self._known: dict[str, tuple[FileStat, TopicFile]] = {}
+        self._names: tuple[FileStat, list[str]] | None = None
+
+    def names(self) -> list[str]:
+        """All topics, sorted; one stat when none came or went."""
+        stat, known = self._vfs.stat(_TOPICS), self._names
+        if stat is None:
+            return []
+        if known is not None and known[0] == stat:
+            return list(known[1])
+        found = self._vfs.listdir(_TOPICS)
+        names = sorted(name for name in found if is_name(name) and self._exists(name))
+        self._names = (stat, names) if is_settled(self._vfs, stat) else None
+        return list(names)
+
+    def _exists(self, topic: str) -> bool:
+        return self._vfs.stat(topicfile.path_of(topic)) is not None
+
+    def get(self, topic: str) -> TopicFile:
+        """The topic's file as it is now; one stat when it did not change.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        check_name("topic", topic)
+        stat = self._vfs.stat(topicfile.path_of(topic))
+        known = self._known.get(topic)
+        if stat is not None and known is not None and known[0] == stat:
+            return known[1]
+        found = topicfile.read(self._vfs, topic)
+        if stat is None or found is None:
+            self._known.pop(topic, None)
+            raise self._not_found(topic)
+        self._known[topic] = (stat, found)
+        return found
+
+    def create(
+        self, topic: str, partitions: int, settings: Mapping[str, Any], store_uuid: uuid.UUID
+    ) -> TopicFile:
+        """Create a topic; durable and visible whole on return.
+
+        Raises:
+            TopicExistsError: it exists already.
+        """
+        check_name("topic", topic)
+        topicfile.check_partitions(partitions)
+        created = TopicFile(
+            uuid=uuid.uuid4(),
+            store_uuid=store_uuid,
+            partitions=partitions,
+            created_at=timestamp(self._vfs),
+            settings=topicfile.check_settings(settings),
+        )
+        sync_directories(self._vfs, _TOPICS)
+        self.sweep()
+        existing = self.names()
+        check_no_case_clash(topic, existing)
+        prepared = f"{_TOPICS}/{_PREPARED}{created.uuid}"
+        try:
+            self._prepare(prepared, created)
+            self._vfs.rename(prepared, f"{_TOPICS}/{topic}")
+        except OSError as error:
+            with suppress(OSError):
+                remove_tree(self._vfs, prepared)
+            if topic in self.names():
+                self._vfs.fsync_dir(_TOPICS)  # for one who was killed before he did
+                raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic) from error
+            raise
+        self._vfs.fsync_dir(_TOPICS)
+        return created
+
+    def _prepare(self, directory: str, topic: TopicFile) -> None:
+        self._vfs.mkdir(directory)
+        for partition in range(topic.partitions):
+            self._make_partition(directory, partition)
+        create_file(self._vfs, f"{directory}/lock", b"")
+        create_file(self._vfs, f"{directory}/topic.json", metafile.dump(topicfile.dump(topic)))
+        first = Watermark(topic.uuid.bytes, (0,) * topic.partitions)
+        create_file(self._vfs, f"{directory}/watermark", watermark.pack(first))
+        self._vfs.fsync_dir(directory)
+
+    def _make_partition(self, directory: str, partition: int) -> None:
+        make_directories(self._vfs, f"{directory}/{partition}/segments")
+        with suppress(FileExistsError):
+            create_file(self._vfs, f"{directory}/{partition}/lock", b"")
+        self._vfs.fsync_dir(f"{directory}/{partition}")
+
+    def delete(self, topic: str, partitions: int) -> bool:
+        """Make a topic disappear; ``sweep`` frees its space. The caller holds so many partitions.
+
+        False when it has grown meanwhile: there are partitions whose locks nobody holds. Under the
+        topic's lock, because growing would make its directory anew under the old name.
+        """
+        with self._exclusive(topic):
+            if self.get(topic).partitions != partitions:
+                return False
+            self._vfs.rename(f"{_TOPICS}/{topic}", f"{_TOPICS}/{_DISCARDED}{uuid.uuid4()}")
+            self._vfs.fsync_dir(_TOPICS)
+        self._known.pop(topic, None)
+        return True
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        """Grow a topic to ``total`` partitions; it never shrinks."""
+
+        def grown(current: TopicFile) -> TopicFile:
+            if total < current.partitions:
+                raise ConfigError(
+                    f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
+                    f"{total}. Create a new topic and copy the records."
+                )
+            for partition in range(current.partitions, topicfile.check_partitions(total)):
+                self._make_partition(f"{_TOPICS}/{topic}", partition)
+            # Also those that one who was killed had made: he may not have come so far.
+            self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
+            return topicfile.with_partitions(current, total)
+
+        return self._rewrite(topic, grown)
+
+    def alter(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
+        """Change a topic's settings; None takes one back to the store's default."""
+        return self._rewrite(topic, lambda current: topicfile.with_settings(current, settings))
+
+    def _rewrite(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
+        self.get(topic)
+        with self._exclusive(topic):
+            changed = change(self.get(topic))
+            metafile.replace(self._vfs, topicfile.path_of(topic), topicfile.dump(changed))
+        return changed
+
+    def _exclusive(self, topic: str) -> AbstractContextManager[int]:
+        return locked(self._vfs, watermark.lock_of(topic), self._config.lock_timeout_ms)
+
+    def sweep(self) -> None:
+        """Remove what crashes left: deletions that were decided, creations nobody works on."""
+        for name in self._vfs.listdir(_TOPICS):
+            path = f"{_TOPICS}/{name}"
+            if name.startswith(_DISCARDED) or (name.startswith(_PREPARED) and self._is_old(path)):
+                remove_tree(self._vfs, path)
+
+    def _is_old(self, path: str) -> bool:
+        stat = self._vfs.stat(path)
+        return stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns > _ABANDONED_NS
+
+    def _not_found(self, topic: str) -> TopicNotFoundError:
+        found = ", ".join(self.names()[:20]) or "none"
+        return TopicNotFoundError(
+            f"Topic {topic!r} does not exist in {self._vfs.root}. Topics found: {found}.",
+            topic=topic,
+        )

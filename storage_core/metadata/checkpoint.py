@@ -1,0 +1,96 @@
+"""``meta/checkpoint.json``: how far each partition was safely on disk; never the truth.
+
+Written on first boot, on roll, on close and every ``checkpoint_interval_ms``, always after the
+data it speaks of was synced. Each writer merges only its own partitions, under the file's own lock.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..errors import DamagedMetadataError
+from ..format.lock_state import CLEAN, PartitionState
+from ..io import json_files as metafile
+from ..io.locks import ensure_lock_file, locked
+from ..vfs import Vfs
+
+PATH, LOCK = "meta/checkpoint.json", "meta/checkpoint.lock"
+_FORMAT = 1
+
+
+class Checkpoint(NamedTuple):
+    """One partition's line."""
+
+    topic: str
+    partition: int
+    topic_uuid: str
+    log_end_offset: int
+    active_segment_base_offset: int
+    active_segment_size_bytes: int
+    last_flushed_offset: int
+
+
+def line_of(
+    topic: str, partition: int, topic_uuid: uuid.UUID, state: PartitionState
+) -> Checkpoint | None:
+    """The line of a partition that was left in this state; None while bytes wait for a sync."""
+    if state.condition != CLEAN or state.durable_end < state.end_offset:
+        return None
+    return Checkpoint(
+        topic=topic,
+        partition=partition,
+        topic_uuid=str(topic_uuid),
+        log_end_offset=state.end_offset,
+        active_segment_base_offset=state.active_base,
+        active_segment_size_bytes=state.active_size,
+        last_flushed_offset=state.durable_end,
+    )
+
+
+def create(vfs: Vfs, timeout_ms: int) -> None:
+    """Make the first, empty checkpoint of a new store."""
+    if vfs.stat(PATH) is None:
+        merge(vfs, [], timeout_ms)
+
+
+def read(vfs: Vfs) -> dict[tuple[str, int], Checkpoint]:
+    """All lines by topic and partition; empty when the file is missing or cannot be trusted."""
+    try:
+        fields = metafile.read(vfs, PATH)
+        rows = [] if fields is None else metafile.field(fields, "partitions", list, PATH)
+        lines = [_line(row) for row in rows]
+    except DamagedMetadataError:
+        return {}
+    return {(line.topic, line.partition): line for line in lines}
+
+
+def find(vfs: Vfs, topic: str, partition: int, topic_uuid: uuid.UUID) -> Checkpoint | None:
+    """The line of one partition of this very topic."""
+    line = read(vfs).get((topic, partition))
+    return line if line is not None and line.topic_uuid == str(topic_uuid) else None
+
+
+def merge(
+    vfs: Vfs, lines: Iterable[Checkpoint], timeout_ms: int, *, forget_topic: str | None = None
+) -> None:
+    """Replace the lines of some partitions, keeping those of everybody else."""
+    ensure_lock_file(vfs, LOCK)
+    with locked(vfs, LOCK, timeout_ms):
+        table = read(vfs)
+        if forget_topic is not None:
+            table = {key: line for key, line in table.items() if key[0] != forget_topic}
+        table.update({(line.topic, line.partition): line for line in lines})
+        rows = [table[key]._asdict() for key in sorted(table)]
+        metafile.replace(vfs, PATH, {"format": _FORMAT, "partitions": rows})
+
+
+def _line(row: Any) -> Checkpoint:
+    if not isinstance(row, dict) or set(row) != set(Checkpoint._fields):
+        raise DamagedMetadataError(f"{PATH} holds a line with other fields: {row!r}", path=PATH)
+    for name in ("topic", "topic_uuid"):
+        metafile.field(row, name, str, PATH)
+    for name in set(Checkpoint._fields) - {"topic", "topic_uuid"}:
+        metafile.field(row, name, int, PATH)
+    return Checkpoint(**row)

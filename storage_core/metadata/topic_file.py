@@ -1,0 +1,130 @@
+"""``topic.json``: who a topic is, how many partitions it has, and its own settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ..config import StoreConfig
+from ..errors import ConfigError, DamagedMetadataError
+from ..io import json_files as metafile
+from ..vfs import Vfs
+from .high_watermark import MAX_PARTITIONS
+
+TOPIC_SETTINGS = (
+    "cleanup_policy",
+    "cold_after_ms",
+    "cold_compression",
+    "cold_compression_level",
+    "compression",
+    "compression_level",
+    "delete_retention_ms",
+    "frame_bytes",
+    "frame_records",
+    "fsync",
+    "fsync_interval_ms",
+    "index_interval_bytes",
+    "max_record_bytes",
+    "merge_below_bytes",
+    "min_cleanable_dirty_ratio",
+    "retention_bytes",
+    "retention_hold_groups",
+    "retention_ms",
+    "segment_bytes",
+    "segment_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFile:
+    """Contents of ``topic.json``."""
+
+    uuid: UUID
+    store_uuid: UUID
+    partitions: int
+    created_at: str
+    settings: Mapping[str, Any]
+
+    def config(self, store: StoreConfig) -> StoreConfig:
+        """The store's configuration with this topic's settings on top."""
+        return store.override(self.settings)
+
+
+def gets_syncs(current: TopicFile, settings: Mapping[str, Any], store: StoreConfig) -> bool:
+    """Whether these settings end ``fsync=none``: its records count as durable from then on."""
+    wanted = with_settings(current, settings).config(store)
+    return current.config(store).fsync == "none" and wanted.fsync != "none"
+
+
+def path_of(topic: str) -> str:
+    """Where a topic's file stands."""
+    return f"topics/{topic}/topic.json"
+
+
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse settings that a topic cannot have, or with values they cannot take."""
+    for name in settings:
+        if name not in TOPIC_SETTINGS:
+            raise ConfigError(
+                f"{name!r} is not a setting of a topic. Settings: {', '.join(TOPIC_SETTINGS)}."
+            )
+    StoreConfig().override(settings)
+    return dict(settings)
+
+
+def check_partitions(partitions: int) -> int:
+    """Refuse a number of partitions that no topic can have."""
+    if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise ConfigError(f"partitions must be 1..{MAX_PARTITIONS}, got {partitions!r}.")
+    return partitions
+
+
+def dump(topic: TopicFile) -> dict[str, Any]:
+    """Fields of the file."""
+    return {
+        "format": 1,
+        "uuid": str(topic.uuid),
+        "store_uuid": str(topic.store_uuid),
+        "partitions": topic.partitions,
+        "created_at": topic.created_at,
+        "settings": dict(topic.settings),
+    }
+
+
+def read(vfs: Vfs, topic: str) -> TopicFile | None:
+    """The topic's file, or None when the topic does not exist.
+
+    Raises:
+        DamagedMetadataError: the file is there but cannot be trusted.
+    """
+    path = path_of(topic)
+    fields = metafile.read(vfs, path)
+    if fields is None:
+        return None
+    try:
+        if fields.get("format") != 1:
+            raise ValueError(f"format {fields.get('format')!r} is unknown to this release")
+        return TopicFile(
+            uuid=UUID(metafile.field(fields, "uuid", str, path)),
+            store_uuid=UUID(metafile.field(fields, "store_uuid", str, path)),
+            partitions=check_partitions(metafile.field(fields, "partitions", int, path)),
+            created_at=metafile.field(fields, "created_at", str, path),
+            settings=check_settings(metafile.field(fields, "settings", dict, path)),
+        )
+    except (ValueError, ConfigError) as error:
+        raise DamagedMetadataError(f"{path} cannot be used: {error}", path=path) from error
+
+
+def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
+    """A copy that has more partitions."""
+    return dataclasses.replace(topic, partitions=check_partitions(partitions))
+
+
+def with_settings(topic: TopicFile, settings: Mapping[str, Any]) -> TopicFile:
+    """A copy with some settings changed; None takes a setting back to the store's default."""
+    merged = {**topic.settings, **settings}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return dataclasses.replace(topic, settings=check_settings(kept))

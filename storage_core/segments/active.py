@@ -1,0 +1,250 @@
+"""The segment that takes a partition's appends, from its creation until it is sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from ..config import StoreConfig
+from ..errors import SegmentStateError
+from ..format.file_names import IDX, TIMEIDX, segment_file
+from ..format.layout_protocol import Chunk, Layout
+from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open, seal
+from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.durable import replace_file, write_all
+from ..types import Extent
+from ..vfs import OpenMode, Vfs
+from .listing import log_path
+
+SegmentState = Literal["active", "sealed", "closed"]
+
+
+class ActiveSegment:
+    """An open log file and its indexes. Not thread-safe: the partition's lock guards it."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        directory: str,
+        config: StoreConfig,
+        *,
+        base: int,
+        size: int,
+        end_offset: int,
+        created_us: int,
+        fd: int,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._config = config
+        self._fd = fd
+        self._index_fd: int | None = None
+        self._index_size = 0
+        self._unwritten: list[tuple[int, int]] = []
+        # Entries are complete only if we saw every frame; else sealing walks the headers.
+        self._builder = IndexBuilder(config.index_interval_bytes) if size == 0 else None
+        self._last_entry = 0
+        self._writeback_from = size
+        self.sync_failed = False
+        self.state: SegmentState = "active"
+        self.base = base
+        self.size = size
+        self.end_offset = end_offset
+        self.created_us = created_us
+
+    @classmethod
+    def create(
+        cls, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, base: int
+    ) -> ActiveSegment:
+        """Make an empty segment."""
+        fd = vfs.open(log_path(directory, base), _open_mode("create", config))
+        return cls(
+            vfs,
+            layout,
+            directory,
+            config,
+            base=base,
+            size=0,
+            end_offset=base,
+            created_us=vfs.now_us(),
+            fd=fd,
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        vfs: Vfs,
+        layout: Layout,
+        directory: str,
+        config: StoreConfig,
+        *,
+        base: int,
+        size: int,
+        end_offset: int,
+        created_us: int,
+    ) -> ActiveSegment:
+        """Go on with a segment that somebody wrote and left sound up to ``size``."""
+        return cls(
+            vfs,
+            layout,
+            directory,
+            config,
+            base=base,
+            size=size,
+            end_offset=end_offset,
+            created_us=created_us,
+            fd=vfs.open(log_path(directory, base), _open_mode("write", config)),
+        )
+
+    @property
+    def path(self) -> str:
+        return log_path(self._directory, self.base)
+
+    def room(self, ahead: int = 0) -> int:
+        """Bytes left before the limit, behind ``ahead`` more than it has.
+
+        A record that alone is larger goes into an empty segment.
+        """
+        size = self.size + ahead
+        return 1 << 62 if size == 0 else self._config.segment_bytes - size
+
+    def write(self, chunks: Sequence[Chunk]) -> None:
+        """Append encoded records. They are durable after ``sync``, visible once published."""
+        self._require_active("append to")
+        buffers = [buffer for chunk in chunks for buffer in chunk.buffers]
+        write_all(self._vfs, self._fd, buffers, self.size)
+        for chunk in chunks:
+            extent = Extent(self.size, chunk.size, self.end_offset, chunk.span, chunk.max_timestamp)
+            self.size = extent.end_position
+            self.end_offset = extent.end_offset
+            if self._builder is not None:
+                due = self._builder.add(extent)
+            else:
+                due = extent.position - self._last_indexed() >= self._config.index_interval_bytes
+            if due:
+                self._unwritten.append((extent.offset, extent.position))
+                self._last_entry = extent.position
+
+    def write_index(self) -> None:
+        """Write the entries that came due since the last call; without them, readers walk."""
+        if self._unwritten:
+            fd, entries = self._open_index(), encode_entries(*zip(*self._unwritten, strict=True))
+            self._index_size = write_all(self._vfs, fd, [entries], self._index_size)
+            self._unwritten = []
+
+    def sync_name(self) -> None:
+        """Make the new file's name durable: what is acked later cannot lose it."""
+        try:
+            self._vfs.fsync_dir(self._directory)
+        except OSError:
+            self.sync_failed = True
+            raise
+
+    def begin_writeback(self, at_least: int) -> None:
+        """Let the device work on what is written while more is being encoded."""
+        if self.size - self._writeback_from >= at_least:
+            self._vfs.begin_writeback(
+                self._fd, self._writeback_from, self.size - self._writeback_from
+            )
+            self._writeback_from = self.size
+
+    def sync(self) -> None:
+        """Make every byte written so far durable. A failure must never be retried."""
+        self._require_active("sync")
+        self._fsync()
+
+    def seal(self, *, sync: bool = True) -> None:
+        """End the segment: contents durable, indexes complete, file read-only."""
+        self._require_active("seal")
+        if sync:
+            self._fsync()
+        builder = self._builder or self._walk_headers()
+        write_indexes(self._vfs, self._directory, self.base, builder, self.size)
+        self._vfs.make_read_only(self._fd)
+        self.close()
+        self.state = "sealed"
+
+    def close(self) -> None:
+        """Let go of the files without sealing. Safe to call twice."""
+        if self.state == "active":
+            self.state = "closed"
+            try:
+                self._vfs.close(self._fd)
+            finally:
+                if self._index_fd is not None:
+                    self._vfs.close(self._index_fd)
+
+    def _fsync(self) -> None:
+        try:
+            self._vfs.fsync(self._fd)
+        except OSError:
+            self.sync_failed = True
+            raise
+
+    def _require_active(self, action: str) -> None:
+        if self.state != "active":
+            raise SegmentStateError(
+                f"cannot {action} {self.path}: the segment is {self.state}. "
+                "Only the active segment of a partition changes.",
+                path=self.path,
+            )
+
+    def _walk_headers(self) -> IndexBuilder:
+        source = WindowSource(self._vfs, self._fd, self.size)
+        return build_indexes(self._layout, source, self.base, self._config.index_interval_bytes)
+
+    def _open_index(self) -> int:
+        if self._index_fd is None:
+            path = f"{self._directory}/{segment_file(self.base, IDX)}"
+            try:
+                self._index_fd = self._vfs.open(path, "create")
+            except FileExistsError:
+                self._index_fd = self._vfs.open(path, "write")
+            data = self._vfs.pread(self._index_fd, self._vfs.fstat(self._index_fd).size, 0)
+            positions = parse_open(data, self.size).positions
+            self._index_size = ENTRY_BYTES * len(positions)
+            if not self._unwritten:
+                self._last_entry = int(positions[-1]) if len(positions) else 0
+        return self._index_fd
+
+    def _last_indexed(self) -> int:
+        self._open_index()
+        return self._last_entry
+
+
+def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMode:
+    if config.write_through == "none":
+        return kind
+    return cast(OpenMode, f"{kind}+{config.write_through}")
+
+
+def build_indexes(layout: Layout, source: Source, base: int, interval: int) -> IndexBuilder:
+    """Work out a segment's indexes from its headers."""
+    builder = IndexBuilder(interval)
+    for extent in layout.walk(source, base=base, position=0, offset=base, verify=False):
+        builder.add(extent)
+    return builder
+
+
+def write_indexes(
+    vfs: Vfs, directory: str, base: int, builder: IndexBuilder, log_size: int
+) -> None:
+    """Write both sealed indexes. Not synced: a torn one fails its checksum and is rebuilt."""
+    offset_index, time_index = builder.offset_index(), builder.time_index()
+    entries = encode_entries(offset_index.offsets, offset_index.positions)
+    path = f"{directory}/{segment_file(base, IDX)}"
+    replace_file(vfs, path, seal("offset", entries, log_size), sync=False)
+    entries = encode_entries(time_index.timestamps, time_index.offsets)
+    path = f"{directory}/{segment_file(base, TIMEIDX)}"
+    replace_file(vfs, path, seal("time", entries, log_size), sync=False)
+
+
+def rebuild_indexes(
+    vfs: Vfs, layout: Layout, directory: str, base: int, config: StoreConfig
+) -> None:
+    """Write both indexes of a closed segment anew, from its headers."""
+    source = MappedSource(vfs, log_path(directory, base))
+    builder = build_indexes(layout, source, base, config.index_interval_bytes)
+    write_indexes(vfs, directory, base, builder, source.size)

@@ -1,0 +1,148 @@
+"""Decoded frames to record batches: trimmed, projected, and small ones joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import StorageError
+from ..format.columns import READ_SCHEMA
+from ..format.layout_protocol import DecodedFrame
+from ..types import TIMESTAMP_ABSENT
+
+JOIN_ROWS = 8192
+JOIN_BYTES = 1 << 20
+_OFFSET_TYPE = pa.int64()
+_COUNTED = np.arange(2 * JOIN_ROWS, dtype=np.int64)
+_TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
+ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
+
+
+@cache
+def schema_for(names: tuple[str, ...]) -> pa.Schema:
+    """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
+    return pa.schema([ALL_FIELDS[name] for name in names])
+
+
+def to_batch(
+    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int
+) -> pa.RecordBatch | None:
+    """The records of a frame with ``start <= offset < end``, or None when there are none."""
+    if frame.offsets is None:
+        low, high = max(0, start - frame.first_offset), min(frame.rows, end - frame.first_offset)
+    else:
+        low, high = np.searchsorted(frame.offsets.to_numpy(), (start, end)).tolist()
+    if low >= high:
+        return None
+    rows, columns, arrays = high - low, frame.columns, []
+    for name in names:
+        column = columns.get(name)
+        if column is None:
+            column = _made_up(frame, name, low, rows)
+        elif rows != frame.rows:
+            column = column.slice(low, rows)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
+
+
+def _made_up(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
+    """A column that is not stored, because it follows from the header."""
+    if name == "offset":
+        if frame.offsets is not None:
+            return frame.offsets.slice(low, rows)
+        return _from_numbers(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
+    if name == "timestamp_type":
+        return _repeated(name, frame.timestamp_type, rows)
+    if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:
+        return _repeated(name, frame.constant_timestamp, rows)
+    return _nulls(name, rows)
+
+
+def _counting(first: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """``first`` and the numbers behind it. Adding to a ready row is twice as fast as counting."""
+    if rows <= len(_COUNTED):
+        return _COUNTED[:rows] + first
+    return np.arange(first, first + rows, dtype=np.int64)
+
+
+# Neighbouring frames of one append have the same rows and time, so what follows is remembered.
+@lru_cache(maxsize=16)
+def _repeated(name: str, number: int, rows: int) -> pa.Array:
+    """One number in every row."""
+    kind = ALL_FIELDS[name].type
+    width = np.int32 if kind.bit_width == 32 else np.int64
+    return _from_numbers(np.full(rows, number, dtype=width), kind)
+
+
+@lru_cache(maxsize=16)
+def _nulls(name: str, rows: int) -> pa.Array:
+    return pa.nulls(rows, ALL_FIELDS[name].type)
+
+
+def _from_numbers(
+    numbers: np.ndarray[tuple[int], np.dtype[np.generic]], kind: pa.DataType
+) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join runs of small batches: handing over a batch costs as much as decoding thousands."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    try:
+        for batch in batches:
+            if batch.num_rows >= JOIN_ROWS // 2 and not waiting:
+                yield batch
+                continue
+            waiting.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows >= JOIN_ROWS or size >= JOIN_BYTES:
+                yield _joined(waiting)
+                waiting, rows, size = [], 0, 0
+    except StorageError:
+        # The records before the damage are sound, and the caller's.
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def limit(
+    batches: Iterable[pa.RecordBatch], max_records: int | None, max_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Stop after ``max_records``, or with the record that reaches ``max_bytes`` (at least one)."""
+    records_left = max_records
+    bytes_left = max_bytes
+    for batch in batches:
+        if records_left is not None and batch.num_rows > records_left:
+            batch = batch.slice(0, records_left)
+        if bytes_left is not None:
+            ends = np.cumsum(_record_bytes(batch))
+            batch = batch.slice(0, int(np.searchsorted(ends, bytes_left, side="left")) + 1)
+            bytes_left -= int(ends[batch.num_rows - 1]) if batch.num_rows else 0
+        if batch.num_rows:
+            yield batch
+        if records_left is not None:
+            records_left -= batch.num_rows
+        if records_left == 0 or (bytes_left is not None and bytes_left <= 0):
+            return
+
+
+def _record_bytes(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    sizes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            sizes += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(
+                zero_copy_only=False
+            )
+    return sizes

@@ -1,0 +1,70 @@
+"""How the segments of a partition join up: each ends where the next begins.
+
+There is one exception. A merge puts the records of several segments into the first of them, by one
+rename, and removes the others behind it. If a crash comes in between, the first one ends where a
+later one does, and those in between are its copies: readers get the same records from either.
+"""
+
+from __future__ import annotations
+
+from ..errors import BrokenFrameError, SegmentStateError
+from ..format.layout_protocol import Layout
+from ..io.byte_source import MappedSource
+from ..vfs import Vfs
+from .listing import Listing, log_path
+
+Run = tuple[tuple[int, ...], int]
+"""Bases of neighbouring segments, and the offset where the last of them ends."""
+
+
+def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
+    """Segments whose every record stands in the segment before them, in order.
+
+    Such a segment is read to its last byte before anybody removes the copies.
+
+    Raises:
+        BrokenFrameError: records are missing, or a segment cannot be read; ``path`` says which,
+            and the position is there if one of its frames is unsound.
+    """
+    runs: list[Run] = []
+    at = 0
+    while at + 1 < len(listing.bases):
+        base, following = listing.bases[at], listing.bases[at + 1]
+        path = log_path(listing.directory, base)
+        end = end_of(vfs, layout, path, base, verify=False)
+        if end == following:
+            at += 1
+            continue
+        after = listing.holding(end)
+        if end < following or listing.bases[after] != end:
+            raise BrokenFrameError(
+                f"it ends at offset {end}, but the next segment starts at {following}. "
+                "Restore the missing segments from a copy",
+                path=path,
+            )
+        if end_of(vfs, layout, path, base, verify=True) != end:
+            raise BrokenFrameError("its frames do not join up", path=path)
+        runs.append((listing.bases[at + 1 : after], end))
+        at = after
+    return runs
+
+
+def end_of(vfs: Vfs, layout: Layout, path: str, base: int, *, verify: bool) -> int:
+    """Where a segment ends, by its last frame, or with ``verify`` by every byte of it."""
+    try:
+        source = MappedSource(vfs, path)
+        if not verify:
+            return layout.last_end(source, base=base)
+        end = base
+        for extent in layout.walk(source, base=base, position=0, offset=base, verify=True):
+            end = extent.end_offset
+        return end
+    except BrokenFrameError as error:
+        raise BrokenFrameError(
+            f"{error}; restore the file from a copy",
+            path=path,
+            position=error.position,
+            offset=error.offset,
+        ) from error
+    except SegmentStateError as error:
+        raise BrokenFrameError("it is empty; restore the file from a copy", path=path) from error

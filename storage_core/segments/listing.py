@@ -1,0 +1,128 @@
+"""The segments of a partition by their file names, and a cache that notices when they change."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..format.file_names import (
+    BROKEN,
+    LOG,
+    REWRITE,
+    parse_range_tomb,
+    parse_segment_files,
+    segment_file,
+)
+from ..io.directory_times import is_settled
+from ..vfs import Vfs
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Segments of a partition; ``bases`` leaves out those under a tomb.
+
+    A tomb covers its own segment and all before it: retention removes from the start, and a power
+    cut may keep the name of a later tomb and lose that of an earlier one. A range tomb covers the
+    segments of its range, whose records stand in the segment before them since a merge; ``merged``
+    are its bounds, ``covered`` the bases of what is left of those segments. ``names`` gives the
+    log's file name of each base where the base alone does not.
+    """
+
+    directory: str
+    bases: tuple[int, ...] = ()
+    tombs: tuple[int, ...] = ()
+    indexes: frozenset[int] = frozenset()
+    time_indexes: frozenset[int] = frozenset()
+    strangers: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
+    merged: tuple[tuple[int, int], ...] = ()
+    covered: tuple[int, ...] = ()
+
+    def path(self, base: int) -> str:
+        """Path of a segment's log."""
+        if self.names is None:
+            return log_path(self.directory, base)
+        return f"{self.directory}/{self.names[self.holding(base)]}"
+
+    def holding(self, offset: int) -> int:
+        """Index in ``bases`` of the segment that would hold ``offset``; -1 if it is before all."""
+        return bisect.bisect_right(self.bases, offset) - 1
+
+    def is_last(self, base: int) -> bool:
+        return not self.bases or self.bases[-1] == base
+
+    def following(self, base: int) -> int | None:
+        """Base of the segment behind this one, if there is one."""
+        at = self.holding(base) + 1
+        return self.bases[at] if at < len(self.bases) else None
+
+
+def list_segments(vfs: Vfs, directory: str) -> Listing:
+    """Read the directory. A missing one has no segments."""
+    try:
+        names = vfs.listdir(directory)
+    except FileNotFoundError:
+        return Listing(directory)
+    logs, indexes, time_indexes, tombs, strangers = parse_segment_files(names)
+    last = max(tombs, default=-1)
+    merged = tuple(sorted(filter(None, map(parse_range_tomb, strangers))))
+    covered = (
+        [
+            base
+            for base in {*logs, *indexes, *time_indexes}
+            if any(first <= base < end for first, end in merged)
+        ]
+        if merged
+        else []
+    )
+    return Listing(
+        directory,
+        bases=tuple(sorted({base for base in logs if base > last}.difference(covered))),
+        tombs=tuple(sorted({*tombs, *(base for base in logs if base <= last)})),
+        indexes=frozenset(indexes),
+        time_indexes=frozenset(time_indexes),
+        strangers=tuple(
+            sorted(
+                name
+                for name in strangers
+                if not name.endswith((BROKEN, REWRITE, ".tmp")) and not parse_range_tomb(name)
+            )
+        ),
+        merged=merged,
+        covered=tuple(sorted(covered)),
+    )
+
+
+class ListingCache:
+    """Remembers listings while the directory's time stands still. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs) -> None:
+        self._vfs = vfs
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, tuple[int, int], Listing]] = {}
+
+    def get(self, directory: str) -> Listing:
+        """The current listing of a native directory: one stat when nothing changed."""
+        return self.remember(directory, directory, lambda: list_segments(self._vfs, directory))
+
+    def remember(self, key: str, directory: str, build: Callable[[], Listing]) -> Listing:
+        """The listing known as ``key``, built again when ``directory`` changed."""
+        found = self._vfs.stat(directory)
+        if found is None:
+            return Listing(directory)
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None and known[:2] == (found.modified_ns, found.identity):
+            return known[2]
+        listing = build()
+        if is_settled(self._vfs, found):
+            with self._lock:
+                self._known[key] = (found.modified_ns, found.identity, listing)
+        return listing
+
+
+def log_path(directory: str, base: int) -> str:
+    """Path of a segment's log."""
+    return f"{directory}/{segment_file(base, LOG)}"

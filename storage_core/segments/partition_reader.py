@@ -1,0 +1,277 @@
+"""Reading one partition: no locks, nothing past the visible end, every frame checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import DataLossError
+from ..format.file_names import LOG, MAX_OFFSET, segment_file
+from ..format.layout_protocol import DecodedFrame
+from ..io.io_errors import typed_metadata_errors, typed_read_errors
+from ..types import SegmentInfo
+from ..vfs import Vfs
+from .batches import to_batch
+from .listing import Listing
+
+Int64s = npt.NDArray[np.int64]
+
+
+class OpenSegment(Protocol):
+    """One segment opened for reading. Used by one thread, closed after use."""
+
+    def reach(self, stop: int) -> int:
+        """How far this opening reads, at least ``stop``: small files may be opened together."""
+
+    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; those of the segment's end at most.
+
+        With ``scan`` the caller will want all of them, so it pays to look far ahead at once.
+        """
+
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
+
+    def first_at(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+
+    def holds(self, offset: int) -> bool:
+        """Whether a closed segment ends behind ``offset``, whatever its name and the next say."""
+
+    def close(self) -> None: ...
+
+
+class Segments(Protocol):
+    """The segments of one partition, whatever their layout. Safe for several threads."""
+
+    def listing(self) -> Listing:
+        """The segments now; one stat when nothing changed."""
+
+    def open(self, base: int, listing: Listing) -> OpenSegment:
+        """Open one of them; the last may still grow."""
+
+    def largest_timestamp(self, base: int, listing: Listing) -> int:
+        """Upper bound of the timestamps of a closed segment."""
+
+    def raise_damage(self) -> None:
+        """Raise if the log ends before its bytes do, because what follows is damaged."""
+
+
+class PartitionReader:
+    """Reads of one topic-partition. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs, topic: str, partition: int, segments: Segments) -> None:
+        self._vfs = vfs
+        self._topic = topic
+        self._partition = partition
+        self._segments = segments
+        # By base and end: a merge gives a base more records. Fewer are no harm to an upper bound.
+        # Only of segments below the visible end: the rest may be taken back and written otherwise.
+        self._largest: dict[tuple[int, int], int] = {}
+        self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
+
+    def listing(self) -> Listing:
+        """The partition's segments now."""
+        with typed_metadata_errors(self._topic):
+            return self._segments.listing()
+
+    def start_offset(self) -> int:
+        """First offset still in the log; 0 for an empty partition."""
+        bases = self.listing().bases
+        return bases[0] if bases else 0
+
+    def segments(self, end: int) -> list[SegmentInfo]:
+        """The segments that hold offsets below ``end``, from names and sizes only."""
+        while True:
+            listing = self.listing()
+            if not listing.bases:
+                return []
+            sizes = self._vfs.sizes(listing.directory, ".log")
+            bases, last = listing.bases, listing.bases[-1]
+            names = listing.names or tuple([segment_file(base, LOG) for base in bases])
+            if sizes.keys() >= set(names) or self.listing() == listing:
+                break
+        found = []
+        for name, base, following in zip(names, bases, (*bases[1:], end), strict=True):
+            size = sizes.get(name)
+            if size is not None and base < end:
+                stop = following if following < end else end
+                found.append(
+                    SegmentInfo(base, stop, f"{listing.directory}/{name}", size, base != last)
+                )
+        return found
+
+    def read_slice(
+        self, segment: SegmentInfo, start: int, end: int, names: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        """Records ``start <= offset < end`` of one segment that was listed before.
+
+        If it has been replaced since, they are read from where they are now.
+
+        Raises:
+            DataLossError: the segment has been removed since.
+        """
+        listing = _listing_of(segment)
+        try:
+            with self._opened(segment.base, listing) as opened:
+                for frame in opened.frames(start, end, scan=True):
+                    batch = to_batch(frame, names, start, end)
+                    if batch is not None:
+                        yield batch
+        except FileNotFoundError:
+            self._require_taken_in(segment, start)
+            yield from self.read(start, end, names)
+
+    def read_rest(self, lost: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """What is left of ``lost`` to ``end``: a deletion may have cut a segment in two."""
+        start = self.start_offset()
+        if lost < start < end:
+            yield from self.read(start, end, names)
+
+    def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
+        """Offsets and positions where a segment that was listed can be cut."""
+        try:
+            with self._opened(segment.base, _listing_of(segment)) as opened:
+                return opened.index_entries()
+        except FileNotFoundError:
+            self._require_taken_in(segment, segment.base)
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def read(
+        self, start: int, end: int, names: tuple[str, ...], *, to_the_end: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the records ``start <= offset < end``; the caller has checked the bounds.
+
+        With ``to_the_end`` the caller wants all there is: damage behind ``end`` is an error then.
+        """
+        position = start
+        while position < end:
+            listing = self.listing()
+            base, stop = self._segment_of(position, end, listing)
+            try:
+                with self._opened(base, listing) as segment:
+                    stop = min(end, segment.reach(stop))
+                    # Who came here from the segment before will hardly stop at once.
+                    for frame in segment.frames(position, stop, scan=position > start):
+                        batch = to_batch(frame, names, position, stop)
+                        if batch is not None:
+                            yield batch
+                            position = frame.first_offset + frame.span
+                position = stop
+            except FileNotFoundError:
+                self._require_change(position, listing)
+        if to_the_end:
+            self.require_sound_end()
+
+    def require_sound_end(self) -> None:
+        """Raise if what follows the visible end is damage."""
+        with typed_read_errors(self._topic, self._partition, self.listing().directory):
+            self._segments.raise_damage()
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+        while True:
+            listing = self.listing()
+            try:
+                return self._search(listing, timestamp, end)
+            except FileNotFoundError:
+                self._require_change(self.start_offset(), listing)
+
+    def _search(self, listing: Listing, timestamp: int, end: int) -> int | None:
+        newest = self._newest(listing, end)
+        first = int(np.searchsorted(newest, timestamp))
+        for base in listing.bases[first:]:
+            following = listing.following(base)
+            if (
+                following is not None
+                and self._largest.get((base, following), timestamp) < timestamp
+            ):
+                continue
+            with self._opened(base, listing) as segment:
+                found = segment.first_at(timestamp, end)
+            if found is not None or base >= end:
+                return found
+        return None
+
+    def _newest(self, listing: Listing, end: int) -> Int64s:
+        """For each segment that ends below the visible end the newest timestamp up to there.
+
+        They rise, so they can be bisected.
+        """
+        known, newest = self._maxima
+        settled = max(0, listing.holding(end))
+        if known is not listing or len(newest) != settled:
+            each = [
+                self._largest_timestamp(base, following, listing)
+                for base, following in pairwise(listing.bases[: settled + 1])
+            ]
+            newest = np.maximum.accumulate(np.array(each, dtype=np.int64))
+            self._maxima = (listing, newest)
+        return newest
+
+    def _largest_timestamp(self, base: int, following: int, listing: Listing) -> int:
+        key = (base, following)
+        if key not in self._largest:
+            with typed_read_errors(self._topic, self._partition, listing.path(base)):
+                self._largest[key] = self._segments.largest_timestamp(base, listing)
+        return self._largest[key]
+
+    def _segment_of(self, offset: int, end: int, listing: Listing) -> tuple[int, int]:
+        """Base of the segment that holds ``offset``, and where it or the read ends."""
+        at = listing.holding(offset)
+        if at < 0:
+            raise self._lost(offset, listing)
+        last = at + 1 == len(listing.bases)
+        return listing.bases[at], end if last else min(end, listing.bases[at + 1])
+
+    @contextmanager
+    def _opened(self, base: int, listing: Listing) -> Iterator[OpenSegment]:
+        with typed_read_errors(self._topic, self._partition, listing.path(base)):
+            segment = self._segments.open(base, listing)
+            try:
+                yield segment
+            finally:
+                segment.close()
+
+    def _require_change(self, offset: int, listing: Listing) -> None:
+        """A listed file was not there: fine if retention took it meanwhile, else it is lost."""
+        now = self.listing()
+        if now == listing or now.holding(offset) < 0:
+            raise self._lost(offset, now)
+
+    def _require_taken_in(self, segment: SegmentInfo, offset: int) -> None:
+        """A file is gone: fine if a merge put its records into the segment before, else lost."""
+        listing = self.listing()
+        at = listing.holding(offset)
+        if at < 0 or listing.bases[at] == segment.base or listing.is_last(listing.bases[at]):
+            raise self._lost(offset, listing)
+        with self._opened(listing.bases[at], listing) as holder:
+            if not holder.holds(offset):
+                raise self._lost(offset, listing)
+
+    def _lost(self, offset: int, listing: Listing) -> DataLossError:
+        start = listing.bases[0] if listing.bases else 0
+        name = f"{self._topic}-{self._partition}"
+        return DataLossError(
+            f"{name}: records {offset} to {start - 1} are no longer in the log "
+            f"(it now starts at {start}). Continue from {start}."
+            if start > offset
+            else f"{name}: the segment that holds offset {offset} is missing. Run check.",
+            topic=self._topic,
+            partition=self._partition,
+            offset=offset,
+        )
+
+
+def _listing_of(segment: SegmentInfo) -> Listing:
+    """A listing of one known segment, followed by another if it is closed."""
+    directory, _, name = segment.path.rpartition("/")
+    if segment.sealed:
+        return Listing(directory, (segment.base, MAX_OFFSET), names=(name, ""))
+    return Listing(directory, (segment.base,), names=(name,))

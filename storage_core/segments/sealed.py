@@ -1,0 +1,76 @@
+"""The closed segments of one partition, to be looked through from the first byte to the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..format.frame_scan import StoredFrame, stored_frames
+from ..format.layout_protocol import Layout
+from ..io.io_errors import typed_read_errors
+from ..vfs import FileStat, Vfs
+from .listing import list_segments, log_path
+
+
+class Sealed(NamedTuple):
+    """A closed segment as it was found."""
+
+    base: int
+    end: int
+    path: str
+    stat: FileStat
+
+    @property
+    def size(self) -> int:
+        return self.stat.size
+
+
+class SealedLog:
+    """All but the last segment of a partition: nobody writes to these. Changes nothing."""
+
+    def __init__(self, vfs: Vfs, layout: Layout, topic: str, partition: int) -> None:
+        self.vfs = vfs
+        self.topic = topic
+        self.partition = partition
+        self.directory = layout.log_directory(topic, partition)
+
+    def start_offset(self) -> int:
+        """First offset of the log; 0 if it is empty."""
+        bases = list_segments(self.vfs, self.directory).bases
+        return bases[0] if bases else 0
+
+    def last_base(self) -> int:
+        """Base of the segment that is not closed; 0 if there is none."""
+        bases = list_segments(self.vfs, self.directory).bases
+        return bases[-1] if bases else 0
+
+    def segments(self, upto: int | None = None) -> list[Sealed]:
+        """The closed segments now, in order; only those that end at ``upto`` or before.
+
+        What is behind the visible end may still be taken back by an append that fails.
+        """
+        listing = list_segments(self.vfs, self.directory)
+        found = []
+        for base, end in zip(listing.bases, listing.bases[1:], strict=False):
+            path = log_path(self.directory, base)
+            stat = self.vfs.stat(path)
+            if stat is not None and (upto is None or end <= upto):
+                found.append(Sealed(base, end, path, stat))
+        return found
+
+    def active(self, end: int) -> list[Sealed]:
+        """The segment that is not closed, as it would be if it ended at ``end``; none if empty."""
+        base = self.last_base()
+        path = log_path(self.directory, base)
+        stat = self.vfs.stat(path)
+        return [] if stat is None or end <= base else [Sealed(base, end, path, stat)]
+
+    def frames(self, segment: Sealed, *, bodies: bool = True) -> Iterator[StoredFrame]:
+        """Its frames, every byte checked; without ``bodies`` only the headers.
+
+        Raises:
+            DamagedLogError: it is not sound.
+            FileNotFoundError: it has been removed meanwhile.
+        """
+        with typed_read_errors(self.topic, self.partition, segment.path):
+            yield from stored_frames(self.vfs, segment.path, segment.base, bodies=bodies)

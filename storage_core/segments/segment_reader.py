@@ -1,0 +1,300 @@
+"""One segment opened for reading, and the caches that make opening it again cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ..config import StoreConfig
+from ..errors import BrokenFrameError, SegmentStateError
+from ..format.file_names import IDX, TIMEIDX, segment_file
+from ..format.layout_protocol import DecodedFrame, Layout
+from ..format.sparse_index import (
+    FOOTER_BYTES,
+    IndexBuilder,
+    Int64s,
+    SparseIndex,
+    TimeIndex,
+    is_sealed,
+    parse_open,
+    parse_sealed,
+)
+from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.durable import read_file
+from ..io.lru import LruCache
+from ..types import Extent, OffsetPosition
+from ..vfs import FileStat, Vfs
+from .batches import to_batch
+from .listing import Listing, ListingCache, log_path
+
+_MAX_INDEX_BYTES = 1 << 30
+_HEADERS_WINDOW = 64 << 10
+Index = TypeVar("Index", SparseIndex, TimeIndex)
+# A path and the file it led to: a file that took the name is another key. Not by its number alone,
+# which the system may give to another file once this one is gone.
+_FileKey = tuple[str, FileStat]
+
+
+class ReadCaches:
+    """Maps and parsed indexes of closed segments, shared by all readers of a store."""
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self.listings = ListingCache(vfs)
+        self.maps: LruCache[_FileKey, MappedSource] = LruCache(config.map_cache_segments)
+        self.offsets: LruCache[_FileKey, SparseIndex] = LruCache(config.index_cache_segments)
+        self.times: LruCache[_FileKey, TimeIndex] = LruCache(config.index_cache_segments)
+
+
+class NativeSegments:
+    """The segments of one partition, for its reader. Safe for several threads."""
+
+    def __init__(
+        self, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, caches: ReadCaches
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._config = config
+        self._caches = caches
+
+    def listing(self) -> Listing:
+        """The segments now."""
+        return self._caches.listings.get(self._directory)
+
+    def open(self, base: int, listing: Listing) -> SegmentReader:
+        """Open one of them; the last may still grow."""
+        closed, seen = not listing.is_last(base), None
+        while True:
+            try:
+                return self._open(base, closed=closed)
+            except SegmentStateError:
+                # Empty: the append that had closed it has failed since, and may be tried again.
+                now = self._vfs.stat(listing.path(base))
+                if now is not None and now == seen:
+                    raise
+                closed, seen = not self.listing().is_last(base), now
+
+    def _open(self, base: int, *, closed: bool) -> SegmentReader:
+        return SegmentReader(
+            self._vfs, self._layout, self._directory, base, self._config, self._caches,
+            closed=closed,
+        )  # fmt: skip
+
+    def largest_timestamp(self, base: int, listing: Listing) -> int:
+        """Upper bound of a closed segment's timestamps, without opening its log if possible."""
+        stat = self._vfs.stat(listing.path(base))
+        if stat is None:
+            raise FileNotFoundError(listing.path(base))
+        path = f"{self._directory}/{segment_file(base, TIMEIDX)}"
+        data = read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
+        parsed = parse_sealed("time", data, stat.size)
+        if parsed is not None:
+            return TimeIndex(*parsed).largest
+        segment = self.open(base, listing)
+        try:
+            return segment.time_index().largest
+        finally:
+            segment.close()
+
+    def raise_damage(self) -> None:
+        """Nothing to say: what is below the watermark was sound, and nobody looks past it."""
+
+
+class SegmentReader:
+    """A segment's bytes and indexes. Closed segments are mapped, the open one is read.
+
+    A map is touched below the visible end only, unless the caller of ``verify`` knows that all of
+    it is: an append that fails shortens the segments it had closed, and a page of a map that was
+    cut off kills who touches it. Not safe for several threads; each read opens its own.
+    """
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: Layout,
+        directory: str,
+        base: int,
+        config: StoreConfig,
+        caches: ReadCaches,
+        *,
+        closed: bool,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._directory = directory
+        self._interval = config.index_interval_bytes
+        self._caches = caches
+        self.base = base
+        self.path = log_path(directory, base)
+        self._key: _FileKey | None = None
+        self._source: Source
+        if closed:
+            stat = vfs.stat(self.path)
+            if stat is None:
+                raise FileNotFoundError(self.path)
+            self._key = (self.path, stat)
+            self._source = caches.maps.get(self._key, lambda: MappedSource(vfs, self.path))
+        else:
+            fd = vfs.open(self.path, "read")
+            self._source = WindowSource(vfs, fd, vfs.fstat(fd).size)
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def close(self) -> None:
+        """Let go of an open segment's file; maps stay in the cache."""
+        if isinstance(self._source, WindowSource):
+            self._source.close()
+
+    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; ``scan`` if all of them will be wanted."""
+        at = self.locate(start)
+        return self._layout.read(
+            self._source,
+            base=self.base,
+            position=at.position,
+            offset=at.offset,
+            start=start,
+            end=end,
+            scan=scan,
+        )
+
+    def locate(self, offset: int) -> OffsetPosition:
+        """Where to start in order to find ``offset``: at most one index interval before it."""
+        if self._key is not None:
+            found = self.offset_index().floor(offset, self.base)
+        else:
+            data = self._index_file(IDX)
+            if is_sealed("offset", data):
+                data = data[:-FOOTER_BYTES]
+            found = parse_open(data, self.size).floor(offset, self.base)
+        # Also of a closed segment: while it is replaced, its index may be that of the other one.
+        if found == OffsetPosition(self.base, 0):
+            return found
+        try:
+            next(self._walk(found), None)
+        except BrokenFrameError:
+            return OffsetPosition(self.base, 0)
+        return found
+
+    def reach(self, stop: int) -> int:
+        return stop
+
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
+        if self._key is not None:
+            index = self.offset_index()
+        else:
+            index = parse_open(self._index_file(IDX), self.size)
+        return index.offsets, index.positions
+
+    def first_at(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+        first = self.base
+        if self._key is not None and first < end:
+            first = self.time_index().floor(timestamp, self.base)
+        # Behind the end there may be half a frame, a writer's or a torn tail, or nothing any more.
+        if first >= end:
+            return None
+        at = OffsetPosition(self.base, 0) if self._key is None else self.locate(first)
+        for extent in self._walk(at):
+            if extent.max_timestamp >= timestamp:
+                found = self._first_in_frame(extent, timestamp)
+                return found if found < end else None
+            if extent.end_offset >= end:
+                return None
+        return None
+
+    def largest_timestamp_in_log(self) -> int:
+        """The same from the log's own headers: what deletion must go by, as an index may lie."""
+        return self._build_indexes().time_index().largest
+
+    def holds(self, offset: int) -> bool:
+        return any(offset < extent.end_offset for extent in self._walk(self.locate(offset)))
+
+    def verify(self) -> Iterator[Extent]:
+        """Walk the whole segment, checking every byte. One that may be cut must not be mapped."""
+        at = OffsetPosition(self.base, 0)
+        return self._layout.walk(
+            self._source, base=self.base, position=at.position, offset=at.offset, verify=True
+        )
+
+    def offset_index(self) -> SparseIndex:
+        """Entries of a closed segment: from its file when sound, else from the log."""
+        return self._cached(self._caches.offsets, self._load_offsets)
+
+    def time_index(self) -> TimeIndex:
+        """Time entries of a closed segment: from its file when sound, else from the log."""
+        return self._cached(self._caches.times, self._load_times)
+
+    def index_is_sound(self) -> bool:
+        """Whether both index files of a closed segment can be used as they are."""
+        offsets = parse_sealed("offset", self._index_file(IDX), self.size)
+        times = parse_sealed("time", self._index_file(TIMEIDX), self.size)
+        return offsets is not None and times is not None
+
+    def _cached(self, cache: LruCache[_FileKey, Index], load: Callable[[], Index]) -> Index:
+        return load() if self._key is None else cache.get(self._key, load)
+
+    def _load_offsets(self) -> SparseIndex:
+        parsed = parse_sealed("offset", self._index_file(IDX), self.size)
+        if parsed is not None:
+            return SparseIndex(*parsed)
+        return self._build_indexes().offset_index()
+
+    def _load_times(self) -> TimeIndex:
+        parsed = parse_sealed("time", self._index_file(TIMEIDX), self.size)
+        if parsed is not None:
+            return TimeIndex(*parsed)
+        return self._build_indexes().time_index()
+
+    def _build_indexes(self) -> IndexBuilder:
+        """Both indexes from the headers; read, not mapped, as all of the file is walked.
+
+        If it was cut since it was opened, what stands before the cut will do: the visible part.
+        """
+        builder = IndexBuilder(self._interval)
+        fd = self._vfs.open(self.path, "read")
+        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size, _HEADERS_WINDOW)
+        try:
+            for extent in self._layout.walk(
+                source, base=self.base, position=0, offset=self.base, verify=False
+            ):
+                builder.add(extent)
+        except BrokenFrameError:
+            if self._key is None or self._vfs.stat(self.path) == self._key[1]:
+                raise
+        finally:
+            source.close()
+        return builder
+
+    def _index_file(self, suffix: str) -> bytes:
+        path = f"{self._directory}/{segment_file(self.base, suffix)}"
+        return read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
+
+    def _walk(self, at: OffsetPosition) -> Iterator[Extent]:
+        return self._layout.walk(
+            self._source, base=self.base, position=at.position, offset=at.offset, verify=False
+        )
+
+    def _first_in_frame(self, extent: Extent, timestamp: int) -> int:
+        """First record of a frame that reaches ``timestamp``; its header says there is one."""
+        frames = self._layout.read(
+            self._source,
+            base=self.base,
+            position=extent.position,
+            offset=extent.offset,
+            start=extent.offset,
+            end=extent.end_offset,
+        )
+        frame = next(frames, None)
+        names = ("offset", "timestamp")
+        batch = frame and to_batch(frame, names, extent.offset, extent.end_offset)
+        if batch is None:
+            return extent.end_offset
+        stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())

@@ -1,0 +1,276 @@
+"""The reading half of a store: everything that takes no lock and changes no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+import pyarrow as pa
+
+from ..checks.state_check import state_problems
+from ..config import StoreConfig
+from ..engine.api import Engine
+from ..errors import (
+    DataLossError,
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    PartitionNotFoundError,
+)
+from ..format.columns import READ_SCHEMA, microseconds
+from ..io.io_errors import typed_metadata_errors
+from ..metadata import consumer_groups
+from ..metadata.topic_file import TopicFile
+from ..segments.batches import ALL_FIELDS, join_small, limit
+from ..segments.partition_reader import Int64s, PartitionReader
+from ..types import OffsetRange, Problem, SegmentInfo
+from ..vfs import Vfs
+
+READ_COLUMNS = tuple(READ_SCHEMA.names)
+
+
+class ReadStore:
+    """Topics of a directory, for reading. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs, config: StoreConfig, engine: Engine) -> None:
+        self._vfs = vfs
+        self._config = config
+        self._engine = engine
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self._vfs.root
+
+    @property
+    def layout(self) -> str:
+        """Name of the store's layout."""
+        return self._engine.name
+
+    @property
+    def config(self) -> StoreConfig:
+        """The store's settings; topics may override some of them."""
+        return self._config
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        with typed_metadata_errors():
+            return self._engine.topics()
+
+    def topic(self, topic: str) -> TopicFile:
+        """Identity, partitions and settings of a topic."""
+        with typed_metadata_errors(topic):
+            return self._engine.topic(topic)
+
+    def offsets(self, topic: str, partition: int) -> OffsetRange:
+        """First offset in the log and the visible end (the next offset to be published)."""
+        return self._bounds(self._reader(topic, partition), topic, partition)
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """First offset still in the log, whether or not it is visible yet."""
+        return self._reader(topic, partition).start_offset()
+
+    def recovery_due(self, topic: str, partition: int) -> bool:
+        """Whether the last writer left the partition unclean, so that its end may be too old."""
+        self._require_partition(topic, partition)
+        with typed_metadata_errors(topic):
+            return self._engine.recovery_due(topic, partition)
+
+    def visible_ends(self, topic: str) -> tuple[int, ...]:
+        """The visible end of every partition at one instant: a consistent snapshot."""
+        with typed_metadata_errors(topic):
+            return self._engine.visible_ends(topic)
+
+    def require_sound_end(self, topic: str, partition: int) -> None:
+        """Raise if the log has bytes behind its end that are damaged records, not a torn one.
+
+        ``read`` without an end does this by itself.
+
+        Raises:
+            DamagedLogError: so it is; what comes before can be read by giving an end.
+        """
+        self._reader(topic, partition).require_sound_end()
+
+    def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
+        """The segments below the visible end, from file names and sizes only."""
+        return self._reader(topic, partition).segments(self._visible_end(topic, partition))
+
+    def read_slices(
+        self,
+        topic: str,
+        partition: int,
+        slices: Iterable[tuple[SegmentInfo, int, int]],
+        columns: tuple[str, ...] = READ_COLUMNS,
+        on_loss: Callable[[DataLossError], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read parts of segments, as planned from ``segments``: no listing, no bounds check.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            slices: A segment, the first offset, and the offset to stop before; in this order.
+            columns: As for ``read``.
+            on_loss: Called for records that have been removed since they were listed; if it
+                returns, the read goes on with the first that is left. By default the error is
+                raised.
+        """
+        reader = self._reader(topic, partition)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for segment, start, end in slices:
+                pieces = reader.read_slice(segment, start, end, columns)
+                while True:
+                    try:
+                        yield from pieces
+                        break
+                    except DataLossError as error:
+                        if on_loss is None:
+                            raise
+                        on_loss(error)
+                        pieces = reader.read_rest(error.offset or 0, end, columns)
+
+        return join_small(batches())
+
+    def index_entries(
+        self, topic: str, partition: int, segment: SegmentInfo
+    ) -> tuple[Int64s, Int64s]:
+        """Offsets and byte positions of a segment's sparse index: where a read can be cut."""
+        return self._reader(topic, partition).index_entries(segment)
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        start: int | None = None,
+        end: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        columns: tuple[str, ...] = READ_COLUMNS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Read records in offset order, as Arrow batches.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            start: First offset; the log's start by default.
+            end: Offset to stop before; the visible end by default, and never past it.
+            max_records: Stop after so many.
+            max_bytes: Stop with the record that reaches so many bytes of keys and values.
+            columns: Any of offset, timestamp, key, value, headers, timestamp_type.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is not in the log.
+            DamagedLogError: while iterating, behind the last sound record.
+            DataLossError: while iterating, when retention overtakes the read.
+        """
+        _check_read_arguments(start, end, max_records, max_bytes, columns)
+        reader = self._reader(topic, partition)
+        bounds = self._bounds(reader, topic, partition)
+        first = bounds.start if start is None else start
+        if not bounds.start <= first <= bounds.end:
+            raise OffsetOutOfRangeError(
+                f"{topic}-{partition}: offset {first} is out of range. "
+                f"The log holds {bounds.start} to {bounds.end}; start there, or read later.",
+                topic=topic,
+                partition=partition,
+                offset=first,
+                start=bounds.start,
+                end=bounds.end,
+            )
+        stop = bounds.end if end is None else min(end, bounds.end)
+        measured = columns
+        if max_bytes is not None:
+            measured = tuple(dict.fromkeys((*columns, "key", "value")))
+        to_the_end = end is None or end > bounds.end
+        batches = reader.read(first, stop, measured, to_the_end=to_the_end)
+        if max_records is not None or max_bytes is not None:
+            batches = limit(batches, max_records, max_bytes)
+        batches = join_small(batches)
+        return batches if measured == columns else (batch.select(columns) for batch in batches)
+
+    def offset_for_timestamp(
+        self, topic: str, partition: int, timestamp: int | datetime
+    ) -> int | None:
+        """First visible offset whose record is not older than ``timestamp``; None if there is none.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            timestamp: A datetime (without zone: UTC) or integer microseconds since 1970.
+        """
+        moment = microseconds(timestamp)
+        if moment is None:
+            raise InvalidRecordError("timestamp must be a datetime or integer microseconds.")
+        end = self._visible_end(topic, partition)
+        return self._reader(topic, partition).offset_for_timestamp(moment, end)
+
+    def groups(self) -> list[str]:
+        """Consumer groups that committed offsets here."""
+        with typed_metadata_errors():
+            return consumer_groups.names(self._vfs, self._engine.groups_directory)
+
+    def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
+        """A group's next offsets by topic and partition; empty for an unknown group.
+
+        A topic that was deleted since, and perhaps made anew, has no committed offsets.
+        """
+        with typed_metadata_errors():
+            found = consumer_groups.read(self._vfs, self._engine.groups_directory, group)
+        here = set(self.topics())
+        return {
+            topic: entry["offsets"]
+            for topic, entry in found.items()
+            if topic in here and entry["uuid"] == str(self.topic(topic).uuid)
+        }
+
+    def check(self) -> list[Problem]:
+        """Read the whole store and report what is wrong with it. Changes nothing."""
+        vfs, committer = self._vfs, self._engine.committer
+        state = state_problems(
+            vfs, committer.intents, committer.ledger, self._engine.groups_directory
+        )
+        return [*self._engine.check(), *state]
+
+    def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:
+        end = self._visible_end(topic, partition)
+        return OffsetRange(min(reader.start_offset(), end), end)
+
+    def _visible_end(self, topic: str, partition: int) -> int:
+        ends = self.visible_ends(topic)
+        _require_one_of(len(ends), topic, partition)
+        return ends[partition]
+
+    def _require_partition(self, topic: str, partition: int) -> TopicFile:
+        found = self.topic(topic)
+        _require_one_of(found.partitions, topic, partition)
+        return found
+
+    def _reader(self, topic: str, partition: int) -> PartitionReader:
+        self._require_partition(topic, partition)
+        with typed_metadata_errors(topic):
+            return self._engine.reader(topic, partition)
+
+
+def _require_one_of(partitions: int, topic: str, partition: int) -> None:
+    if not isinstance(partition, int) or not 0 <= partition < partitions:
+        raise PartitionNotFoundError(
+            f"topic {topic!r} has no partition {partition!r}; it has 0 to {partitions - 1}.",
+            topic=topic,
+        )
+
+
+def _check_read_arguments(
+    start: int | None,
+    end: int | None,
+    max_records: int | None,
+    max_bytes: int | None,
+    columns: tuple[str, ...],
+) -> None:
+    numbers = {"start": start, "end": end, "max_records": max_records, "max_bytes": max_bytes}
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
+    unknown = [name for name in columns if name not in ALL_FIELDS]
+    if unknown:
+        raise InvalidRecordError(
+            f"column {unknown[0]!r} does not exist. Columns: {', '.join(ALL_FIELDS)}."
+        )

@@ -1,0 +1,277 @@
+"""The store: topics in a directory, appended to and read by any number of processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from ..brokers.isolation import IsolationLevel
+from ..commit.protocol import CommitResult
+from ..commit.staging import Stage, StagedPart
+from ..config import StoreConfig
+from ..engine.api import Log
+from ..errors import StoreClosedError, TopicExistsError
+from ..format.columns import Columns, Values, make_columns
+from ..io.io_errors import typed_metadata_errors, typed_write_errors
+from ..metadata import consumer_groups
+from ..metadata.topic_file import TopicFile
+from ..types import OffsetRange, RecoveryReport
+from ..vfs import Vfs
+from .maintenance import LifecycleStore
+from .open_directory import make_engine, open_files
+
+
+class Store(LifecycleStore):
+    """A directory of topics. Safe for several threads; several processes may open it at once.
+
+    Reading takes no locks and never changes a file. The first append to a partition recovers it if
+    its last writer crashed.
+    """
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        config: StoreConfig,
+        layout: str = "native",
+        isolation: IsolationLevel = "read_committed",
+        internal_topics: bool = False,
+    ) -> None:
+        engine = make_engine(
+            vfs, layout, config, isolation=isolation, internal_topics=internal_topics
+        )
+        super().__init__(vfs, config, engine)
+        self._arguments = (vfs, config, layout, isolation, internal_topics)
+        self._closed = self._flushed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        layout: str = "auto",
+        create: bool = False,
+        config: StoreConfig | None = None,
+        isolation: IsolationLevel = "read_committed",
+        internal_topics: bool = False,
+    ) -> Store:
+        """Open a log directory.
+
+        Args:
+            path: The directory.
+            layout: native, cursus, cursus-broker or rustlog; ``auto`` recognises it.
+            create: Make a store when the directory is empty or missing (native under ``auto``).
+            config: Settings; topics may override some of them.
+            isolation: For transactions of a cursus broker: only committed records, or all.
+            internal_topics: Show a cursus broker's own topics (``__…``) too.
+
+        Raises:
+            LayoutNotFoundError: the directory is not a log directory.
+        """
+        settings = config or StoreConfig()
+        vfs, found = open_files(path, layout, create=create, config=settings)
+        return cls(vfs, settings, found, isolation, internal_topics)
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Any
+    ) -> TopicFile:
+        """Create a topic. ``settings`` override the store's, e.g. ``compression="zstd"``.
+
+        Raises:
+            TopicExistsError: it exists already and ``exist_ok`` is not set.
+        """
+        self._require_writable()
+        try:
+            with typed_write_errors(f"creating topic {topic!r}", topic):
+                return self._engine.create_topic(topic, partitions, settings)
+        except TopicExistsError:
+            if exist_ok:
+                return self.topic(topic)
+            raise
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and its records. Readers that hold a segment finish on it."""
+        self._require_writable()
+        with typed_write_errors(f"deleting topic {topic!r}", topic):
+            self._engine.delete_topic(topic)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        """Grow a topic to ``total`` partitions; it never shrinks."""
+        self._require_writable()
+        with typed_write_errors(f"adding partitions to topic {topic!r}", topic):
+            return self._engine.add_partitions(topic, total)
+
+    def alter_topic(self, topic: str, **settings: Any) -> TopicFile:
+        """Change settings of a topic; None takes one back to the store's default."""
+        self._require_writable()
+        with typed_write_errors(f"changing topic {topic!r}", topic):
+            return self._engine.alter_topic(topic, settings)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        values: Values,
+        keys: Values | None = None,
+        timestamps: Values | None = None,
+        headers: Values | None = None,
+    ) -> OffsetRange:
+        """Append records and return their offsets; durable and visible on return by default.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            values: Arrow array or sequence of bytes; None is a null value.
+            keys: As values.
+            timestamps: Arrow timestamps, datetimes or integer microseconds since 1970. Records
+                without one get the append time.
+            headers: Per record None, a dict, or a list of (name, bytes) pairs.
+
+        Raises:
+            WriteFailedError: nothing of this call is visible; what was acknowledged before is safe.
+        """
+        self._require_writable()
+        self._require_partition(topic, partition)
+        config = self._engine.log(topic, partition).config
+        columns = make_columns(
+            values,
+            keys,
+            timestamps,
+            headers,
+            now_us=self._vfs.now_us(),
+            max_record_bytes=config.max_record_bytes,
+        )
+        return self._engine.append(topic, partition, columns)
+
+    def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        """Append records that ``make_columns`` has checked: ``append`` for code of this package."""
+        self._require_writable()
+        return self._engine.append(topic, partition, columns)
+
+    def check_columns(self, topic: str, partition: int, columns: Columns) -> None:
+        """Raise for records that ``append_columns`` would refuse; writes nothing."""
+        self._engine.stage_check(topic, partition)(columns)
+
+    def partition_log(self, topic: str, partition: int) -> Log:
+        """The writing side of one partition, for code that looks closer than ``append`` does."""
+        self._require_writable()
+        self._require_partition(topic, partition)
+        return self._engine.log(topic, partition)
+
+    @property
+    def vfs(self) -> Vfs:
+        """The files, locks and clock under this store."""
+        return self._vfs
+
+    def stage(self, job: str, **overrides: Any) -> Stage:
+        """Private files for one task of a write job; visible to nobody before ``commit``.
+
+        Args:
+            job: Name of the job, the same in all its tasks and unlike any other's.
+            overrides: Topic settings for this job alone, e.g. ``compression="zstd"``.
+        """
+        self._require_writable()
+        return self._engine.committer.stage(
+            job,
+            lambda topic: self._engine.topic(topic).config(self._config).override(overrides),
+            self._engine.stage_check,
+        )
+
+    def commit(
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        *,
+        topics: Iterable[str] = (),
+        app: str | None = None,
+        version: int = 0,
+    ) -> CommitResult:
+        """Publish what the tasks of a job staged: on all partitions or on none, exactly once.
+
+        Args:
+            job: The job's name.
+            parts: What ``Stage.finish`` returned, of every task. In each partition the records
+                stand in this order.
+            topics: Topics to record the version for beside those of the parts (an empty batch).
+            app: Application or query whose versions are counted; the job itself by default.
+            version: A version at or below the last committed one of ``app`` adds nothing.
+
+        Raises:
+            InvalidCommitError: a part is not what a task of this job staged.
+            CommitUnknownError: the commit is decided or may be; repeating it is safe.
+        """
+        self._require_writable()
+        with typed_write_errors(f"committing job {job!r}"):
+            return self._engine.commit(job, parts, topics, job if app is None else app, version)
+
+    def abort(self, job: str, *, app: str | None = None) -> None:
+        """Give up a job and delete its staging, or finish it if its commit is decided."""
+        self._require_writable()
+        with typed_write_errors(f"aborting job {job!r}"):
+            self._engine.committer.abort(job, job if app is None else app)
+
+    def flush(self) -> None:
+        """Sync and publish what ``fsync=interval`` still holds back."""
+        self._engine.flush()
+
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """The same for one partition. A store that was closed has done so, unless that failed."""
+        if self._closed and self._flushed:
+            return
+        self._require_writable()
+        self._engine.flush_partition(topic, partition)
+
+    def roll(self, topic: str, partition: int) -> bool:
+        """Close the active segment of a partition; False if it was empty."""
+        self._require_writable()
+        self._require_partition(topic, partition)
+        return self._engine.roll(topic, partition)
+
+    def repair(self) -> list[RecoveryReport]:
+        """Recover every partition now, and rewrite indexes, watermark and checkpoint.
+
+        Cuts torn tails (saved beside the log), ends interrupted deletions, and restores a missing
+        ``broker.id`` from the topics. Durable records that are damaged stay as they are: the error
+        says where.
+        """
+        with typed_write_errors("repairing the store"):
+            return self._engine.repair()
+
+    def commit_offsets(self, group: str, offsets: consumer_groups.Offsets) -> None:
+        """Remember durably how far a group has read: next offset by topic and partition."""
+        self._require_writable()
+        uuids = {}
+        for topic, ends in offsets.items():
+            uuids[topic] = str(self.topic(topic).uuid)
+            for partition in ends:
+                self._require_partition(topic, partition)
+        directory, timeout_ms = self._engine.groups_directory, self._config.lock_timeout_ms
+        with typed_write_errors(f"committing offsets of group {group!r}"):
+            consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
+
+    def close(self) -> None:
+        """Flush, write a checkpoint and let go of all files. Safe to call twice."""
+        if not self._closed:
+            try:
+                self._engine.close()
+                self._flushed = True
+            finally:
+                self._closed = True
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        """Pickling carries where and how, never open files."""
+        return Store, self._arguments
+
+    def _require_writable(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"the store {self.path} was closed. Open it again to write.")
+        with typed_metadata_errors():
+            self._engine.require_writable()

@@ -1,0 +1,118 @@
+"""Small value types shared by all layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .errors import StorageError
+
+TIMESTAMP_SUPPLIED = 0
+TIMESTAMP_APPENDED = 1
+TIMESTAMP_ABSENT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``start`` (inclusive) to ``end`` (exclusive)."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class OffsetPosition(NamedTuple):
+    """Where a frame or record that starts at ``offset`` stands in its segment file."""
+
+    offset: int
+    position: int
+
+
+class Extent(NamedTuple):
+    """A checked run of bytes of a segment: what it covers, and when its records were made.
+
+    ``offset`` is absolute; ``span`` counts the offsets covered, holes included.
+    """
+
+    position: int
+    size: int
+    offset: int
+    span: int
+    max_timestamp: int
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset + self.span
+
+
+class ActiveFile(NamedTuple):
+    """The file that a partition's appends go to: its number (base offset or ordinal) and bytes.
+
+    The file need not exist yet: an append creates it.
+    """
+
+    number: int
+    size: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding of ``Store.check``."""
+
+    severity: Literal["error", "warning"]
+    code: str
+    message: str
+    topic: str | None = None
+    partition: int | None = None
+    path: str | None = None
+    position: int | None = None
+    offset: int | None = None
+
+    @classmethod
+    def from_error(
+        cls, error: StorageError, severity: Literal["error", "warning"] = "error"
+    ) -> Problem:
+        """What an error says, with the place it names."""
+        return cls(
+            severity,
+            error.code,
+            str(error),
+            error.topic,
+            error.partition,
+            error.path,
+            error.position,
+            error.offset,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery of one partition found and did."""
+
+    topic: str
+    partition: int
+    end_offset: int
+    cut_bytes: int = 0
+    saved_as: str | None = None
+    rebuilt_indexes: int = 0
+    removed_segments: int = 0
+
+
+class SegmentInfo(NamedTuple):
+    """One segment as planning sees it: offsets and bytes, no data read.
+
+    A named tuple, because a plan looks at 100,000 of them.
+    """
+
+    base: int
+    end: int
+    path: str
+    size: int
+    sealed: bool
