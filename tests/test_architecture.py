@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests import architecture_rules as rules
-from tests.architecture_rules import Module, Problem
-from tests.architecture_seam import file_access
+from tests.support import architecture_rules as rules
+from tests.support.architecture_rules import Module, Problem
+from tests.support.architecture_seam import file_access
+from tests.support.paths import ROOT
 
 # Lowest first: a folder, or a module at the top, and why it is a place of its own.
 STORAGE_CORE = {
@@ -64,8 +64,6 @@ FILE_LINES = 500
 FUNCTION_LINES = 50
 CONFTEST_LINES = 120
 TOP_FILES, FOLDER_FILES = 12, 24
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def load_modules(package: str) -> list[Module]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests import architecture_rules as rules
-from tests.architecture_rules import Module
-from tests.architecture_seam import file_access
+from tests.support import architecture_rules as rules
+from tests.support.architecture_rules import Module
+from tests.support.architecture_seam import file_access
 
 FOLDERS = {"errors": "one root", "vfs": "the seam", "log": "appending", "cli.common": "", "cli": ""}
 KNOWN = [

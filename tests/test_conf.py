@@ -10,8 +10,9 @@ import yaml
 
 from storage_core import StoreConfig
 from storage_core.metadata.topic_file import TOPIC_SETTINGS
+from tests.support.paths import ROOT
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = ROOT / "conf"
 DEFAULT = CONF / "default.yaml"
 NAMES = [field.name for field in dataclasses.fields(StoreConfig)]
 

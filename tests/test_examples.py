@@ -1,6 +1,6 @@
 """Every example runs to its end with spark-submit, as its README says, and keeps its promise.
 
-Most of them share one JVM (``tests/example_batch.py``), because its start costs more than they do.
+Most of them share one JVM (``tests/support/example_batch.py``): its start costs more than they do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import pytest
 
 from storage_core import Store
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 DEFAULTS = ROOT / "conf" / "spark-defaults.conf"
 AT_ONCE = 2
@@ -80,7 +80,10 @@ class Batch:
 
     def run(self) -> dict[str, Ended]:
         examples = [[str(EXAMPLES / name), *given] for name, given in self._arguments.items()]
-        done = submit(ROOT / "tests" / "example_batch.py", self._directory, json.dumps(examples))
+        batch = ROOT / "tests" / "support" / "example_batch.py"
+        done = submit(batch, self._directory, json.dumps(examples))
+            ROOT / "tests" / "support" / "example_batch.py", self._directory, json.dumps(examples)
+        )
         assert done.returncode == 0, done.stdout + done.stderr[-5000:]
         return {name: self._ended(name) for name in self._arguments}
 

@@ -23,7 +23,7 @@ from storage_core.format import native
 from storage_core.format.frame import decode_message
 from storage_core.io import parallel as spread
 from storage_core.vfs import PosixVfs
-from tests.stores import TOPIC, columns_of
+from tests.support.stores import TOPIC, columns_of
 
 FRAME_RECORDS = StoreConfig().frame_records
 _SEAM = [name for name in vars(PosixVfs) if not name.startswith("_") and name != "root"]

@@ -7,7 +7,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from tests.packaging import ROOT, build, source_files
+from tests.support.built_wheel import build, source_files
+from tests.support.paths import ROOT
 
 AUTOLOAD = "cursus_spark/autoload"
 

@@ -1,7 +1,7 @@
 """``make torture``: the tests of ``docs/guarantees.md``, longer, and the table of what they showed.
 
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
-``tests/sizes.py`` for ``TORTURE``; prints seed, figures and, for every row, how its tests ended.
+``tests/support/sizes.py`` for ``TORTURE``; prints seed, figures and how the tests of each row ended.
 The engine's run in two lanes side by side, because a lane alone leaves processors idle for hours.
 Whatever fails, the rest is run and the table is printed.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rows import documented
-from tests.sizes import EVERY_FIGURE, SEED, SPARK_ROUNDS
+from tests.support.fault_rows import documented
+from tests.support.sizes import EVERY_FIGURE, SEED, SPARK_ROUNDS
 
 PARTS = ["tests/crash", "tests/fuzz", "tests/properties", "tests/security"]
 SECOND_LANE = ["tests/fuzz", "tests/properties"]

@@ -21,7 +21,7 @@ from tests.crash.broker_stories import CONFIG, Place, Story, Told, Writer
 from tests.crash.disk import Choice, Choose, Item, kept, lost
 from tests.crash.explorer import choices
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
+from tests.support.faulty_vfs import CrashError
 
 # Whoever recovers may have another limit: a commit that is redone then takes fewer files.
 LARGER = CONFIG.override({"segment_bytes": 1 << 20})

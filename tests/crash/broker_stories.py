@@ -9,7 +9,7 @@ import numpy as np
 
 from storage_core import StagedPart, Store, StoreConfig
 from tests.crash.recording import MemoryVfs
-from tests.stores import columns_of
+from tests.support.stores import columns_of
 
 LAYOUTS = ("cursus", "cursus-broker", "rustlog")
 CONFIG = StoreConfig(segment_bytes=4096, lock_timeout_ms=50)

@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 from storage_core import StagedPart, Store, StoreConfig
 from storage_core.store.open_directory import open_files
-from tests.faults import CHANGES, FaultyVfs
-from tests.stores import columns_of
+from tests.support.faulty_vfs import CHANGES, FaultyVfs
+from tests.support.stores import columns_of
 
 COMMIT = {("t", 0): 2, ("t", 1): 1, ("u", 0): 1}
 """What a commit of these tests adds; the part of t-0 is large enough to become segments."""

@@ -32,7 +32,7 @@ from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successo
 from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
 from tests.crash.two_writers import made_anew, two_writers
 from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
-from tests.sizes import SEED
+from tests.support.sizes import SEED
 
 MISTAKES = ("TypeError", "AttributeError", "NameError", "ImportError")
 """Bugs of a bug itself, not ones that were noticed."""

@@ -28,8 +28,8 @@ from tests.crash.invariants import (
     look,
 )
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
-from tests.stores import columns_of
+from tests.support.faulty_vfs import CrashError
+from tests.support.stores import columns_of
 
 Scenario = Callable[[World], None]
 _NOTHING = columns_of([])

@@ -30,8 +30,8 @@ from tests.crash.invariants import (
 )
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, Story
-from tests.faults import FaultyVfs
-from tests.stores import errors
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.stores import errors
 
 _CUTS = 30
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EINTR": errno.EINTR}

@@ -22,7 +22,7 @@ from storage_core.handlers.disk_handler import DiskHandler
 from storage_core.metadata.opening import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
-from tests.stores import columns_of
+from tests.support.stores import columns_of
 
 Place = tuple[str, int]
 View = dict[Place, tuple[int, list[bytes]]]

@@ -15,7 +15,7 @@ from tests.crash.explorer import recover, recover_partitions
 from tests.crash.failing_calls import STORIES, Fault, play
 from tests.crash.invariants import CONFIG, History, World, check_recovered, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
+from tests.support.faulty_vfs import CrashError
 
 
 def cut_at_every_call(vfs: MemoryVfs, history: History, when: Callable[[], bool]) -> None:

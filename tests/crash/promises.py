@@ -20,7 +20,7 @@ from tests.crash.disk import Choose
 from tests.crash.explorer import choices
 from tests.crash.invariants import CONFIG, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
+from tests.support.faulty_vfs import CrashError
 
 _SAMPLES = 12
 

@@ -17,7 +17,7 @@ from socket import socket
 
 from storage_core.vfs import Buffer, FileStat, OpenMode
 from tests.crash.disk import Choose, Copier, File, Folder, Item, Node, Step, after_steps
-from tests.faults import CrashError
+from tests.support.faulty_vfs import CrashError
 
 MEMORY = "/memory"
 """The root of every backend in memory."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.crash.explorer import Explorer, Scenario
 from tests.crash.invariants import CONFIG, History, World, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
+from tests.support.faulty_vfs import CrashError
 
 BIG = 1400
 _STEPS = "append append append commit commit abort roll roll retain merge recompress reopen".split()

@@ -20,7 +20,7 @@ import pytest
 
 import storage_core
 from tests.crash.recording import MemoryVfs
-from tests.faults import FaultyVfs
+from tests.support.faulty_vfs import FaultyVfs
 
 _ROOT = Path(storage_core.__file__).parent
 _SYNCS = ("fsync", "fsync_dir")

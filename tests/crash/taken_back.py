@@ -16,8 +16,8 @@ from pathlib import Path
 from storage_core import Store
 from storage_core.errors import DiskFullError
 from storage_core.io.byte_source import MappedSource
-from tests.faults import faulty
-from tests.stores import T0, TOPIC, make_store, on, segment, values
+from tests.support.faulty_vfs import faulty
+from tests.support.stores import T0, TOPIC, make_store, on, segment, values
 
 OLD = [b"old"]
 NEW = [b"%04d" % number * 1000 for number in range(25)]

@@ -16,11 +16,11 @@ from storage_core.segments.deletion_markers import pack_tomb
 from storage_core.vfs import PosixVfs
 from tests.crash.exploration import quickly
 from tests.crash.wrong_bytes import unfinished_bytes, wrong_bytes
-from tests.faults import faulty
 from tests.fuzz.checks import read_everything, written
 from tests.fuzz.trees import files_of, loaded
-from tests.sizes import SEED
-from tests.stores import (
+from tests.support.faulty_vfs import faulty
+from tests.support.sizes import SEED
+from tests.support.stores import (
     T0,
     TOPIC,
     flip,

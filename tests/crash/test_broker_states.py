@@ -10,7 +10,7 @@ from tests.crash.broker_states import SHORT, BrokerExplorer
 from tests.crash.broker_stories import LAYOUTS, PLAYED, STORIES
 from tests.crash.detectors import found_by
 from tests.crash.exploration import quickly
-from tests.sizes import BROKER_SAMPLES, LONG, SEED
+from tests.support.sizes import BROKER_SAMPLES, LONG, SEED
 
 
 @pytest.mark.row(1, 2, 3, 4)

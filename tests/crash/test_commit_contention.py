@@ -14,9 +14,9 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DataLossError, OffsetOutOfRangeError
 from tests.crash.commit_tasks import COMMIT, open_quickly
-from tests.processes import Child, Processes
-from tests.sizes import COMMITS, SEED, WRITERS
-from tests.stores import errors, rows, values
+from tests.support.processes import Child, Processes
+from tests.support.sizes import COMMITS, SEED, WRITERS
+from tests.support.stores import errors, rows, values
 
 TIMES = 50  # in brokers' directories, where a commit costs more
 Places = dict[str, list[list[tuple[str, int]]]]

@@ -26,7 +26,7 @@ from tests.crash.invariants import (
     new_store,
 )
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError, FaultyVfs
+from tests.support.faulty_vfs import CrashError, FaultyVfs
 
 Hook = Callable[[str, str], None]
 COUNTS = {("t", 0): 5, ("t", 1): 1, ("u", 0): 1}

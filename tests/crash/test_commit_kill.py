@@ -10,8 +10,8 @@ import pytest
 
 from storage_core import Store
 from tests.crash.commit_tasks import COMMIT, open_quickly, stage, values_of
-from tests.processes import Processes
-from tests.stores import errors, values
+from tests.support.processes import Processes
+from tests.support.stores import errors, values
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash import explorer
 from tests.crash.exploration import describe, explore_story, explore_until
-from tests.sizes import PROCESSES, SAMPLES, SEED, STATES
+from tests.support.sizes import PROCESSES, SAMPLES, SEED, STATES
 
 _SHOWN = 50_000
 """After so many states it is said how far we are."""

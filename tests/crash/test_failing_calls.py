@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.exploration import quickly
 from tests.crash.failing_calls import STORIES, cuts_after_a_failure, sweep, sweep_pairs
-from tests.sizes import FAULT_PAIRS, LONG, PROCESSES, SEED
+from tests.support.sizes import FAULT_PAIRS, LONG, PROCESSES, SEED
 
 
 def sweep_story(name: str) -> tuple[int, list[str]]:

@@ -14,8 +14,8 @@ from tests.crash.exploration import quickly
 from tests.crash.failing_calls import Failing
 from tests.crash.invariants import CONFIG, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import FaultyVfs
-from tests.stores import errors, rows
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.stores import errors, rows
 
 LAST = {b"a": b"2", b"b": b"0", b"c": b"1", b"d": b"open"}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from tests.processes import Processes
-from tests.sizes import HANDLER_KILLS, SEED
-from tests.stores import errors, make_store, values
+from tests.support.processes import Processes
+from tests.support.sizes import HANDLER_KILLS, SEED
+from tests.support.stores import errors, make_store, values
 
 THREADS = 3
 

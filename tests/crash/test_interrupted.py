@@ -6,7 +6,7 @@ import pytest
 
 from tests.crash.exploration import quickly
 from tests.crash.interrupted import conversions, merges, set_aside
-from tests.sizes import LONG, SEED
+from tests.support.sizes import LONG, SEED
 
 
 @pytest.mark.row(1, 4)

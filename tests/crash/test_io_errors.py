@@ -14,8 +14,8 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DiskFullError, ReadFailedError, StorageError, WriteFailedError
 from storage_core.format.lock_state import CLEAN, SYNC_FAILED, unpack
-from tests.faults import CHANGES, FaultyVfs, faulty
-from tests.stores import (
+from tests.support.faulty_vfs import CHANGES, FaultyVfs, faulty
+from tests.support.stores import (
     T0,
     TOPIC,
     errors,

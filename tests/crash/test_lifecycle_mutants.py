@@ -15,7 +15,7 @@ from storage_core.segments import deletion_markers
 from storage_core.vfs import Vfs
 from tests.crash.detectors import MISTAKES, FoundError, detector
 from tests.crash.exploration import quickly
-from tests.sizes import SEED
+from tests.support.sizes import SEED
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

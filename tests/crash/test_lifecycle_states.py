@@ -19,9 +19,9 @@ from tests.crash.disk import Choose, kept
 from tests.crash.explorer import Explorer, choices
 from tests.crash.invariants import CONFIG, World, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
-from tests.sizes import SEED, UPKEEP_SAMPLES
-from tests.stores import rows
+from tests.support.faulty_vfs import CrashError
+from tests.support.sizes import SEED, UPKEEP_SAMPLES
+from tests.support.stores import rows
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
 BIG = 1400

@@ -12,7 +12,7 @@ from tests.crash.detectors import MISTAKES, FoundError, detector, found_by
 from tests.crash.exploration import quickly
 from tests.crash.mutants import MUTANTS
 from tests.crash.wrong_files import FILES
-from tests.sizes import SEED
+from tests.support.sizes import SEED
 
 
 @pytest.mark.row(1, 2, 3, 7, 11, 16, 20, 21, 31)

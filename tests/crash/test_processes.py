@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from storage_core.errors import LockTimeoutError
-from tests.processes import Processes
-from tests.stores import TOPIC, errors, make_store, offsets, reopen, values
+from tests.support.processes import Processes
+from tests.support.stores import TOPIC, errors, make_store, offsets, reopen, values
 
 
 @pytest.fixture(scope="module")

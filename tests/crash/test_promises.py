@@ -6,7 +6,7 @@ import pytest
 
 from tests.crash.exploration import quickly
 from tests.crash.promises import PROMISES, keep
-from tests.sizes import SEED
+from tests.support.sizes import SEED
 
 
 @pytest.mark.row(1, 2)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Processes
-from tests.sizes import KILLS, SEED
-from tests.stores import TOPIC, errors, make_store, reopen, rows
+from tests.support.processes import Processes
+from tests.support.sizes import KILLS, SEED
+from tests.support.stores import TOPIC, errors, make_store, reopen, rows
 
 BATCH = 3
 

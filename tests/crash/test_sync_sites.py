@@ -21,7 +21,7 @@ from tests.crash.detectors import (
 from tests.crash.exploration import quickly
 from tests.crash.narrow_cuts import CUTS
 from tests.crash.sync_sites import come_to, every_site, left_out
-from tests.sizes import FOR_HOURS, SEED
+from tests.support.sizes import FOR_HOURS, SEED
 
 _REPLACED = "replace > replace_file"
 _CATALOG, _FILES = "foreign.catalog.ForeignCatalog", "foreign.files.RowFiles"

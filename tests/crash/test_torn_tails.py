@@ -11,8 +11,8 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.format.frame import unpack_header
-from tests.faults import FaultyVfs
-from tests.stores import (
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.stores import (
     TOPIC,
     after_reboot,
     errors,

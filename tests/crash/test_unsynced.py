@@ -14,8 +14,8 @@ from storage_core.metadata import high_watermark as watermark
 from tests.crash.disk import lost
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.scenarios import BIG, SMALL
-from tests.faults import CrashError, faulty
-from tests.stores import (
+from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.stores import (
     TOPIC,
     after_reboot,
     columns_of,

@@ -22,7 +22,7 @@ from storage_core.errors import (
 from tests.crash.explorer import recover
 from tests.crash.invariants import CONFIG, History, World, check_recovered, look, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import FaultyVfs
+from tests.support.faulty_vfs import FaultyVfs
 
 HURRIED = StoreConfig(checkpoint_interval_ms=86_400_000, lock_timeout_ms=1)
 BOTH = {("t", 0): 1, ("t", 1): 1}

@@ -17,8 +17,8 @@ from storage_core.errors import StorageError
 from tests.crash.disk import File, Folder, kept
 from tests.crash.invariants import CONFIG, History, View, World, _look, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
-from tests.stores import T0, flip
+from tests.support.faulty_vfs import CrashError
+from tests.support.stores import T0, flip
 
 Answer = TypeVar("Answer")
 KINDS = (".log", ".idx", ".timeidx", ".json", "watermark", "broker.id")

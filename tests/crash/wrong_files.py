@@ -12,8 +12,8 @@ from storage_core.format.frame import HEADER_BYTES, unpack_header
 from tests.crash.disk import File, Folder, kept
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
-from tests.stores import flip
+from tests.support.faulty_vfs import CrashError
+from tests.support.stores import flip
 
 VALUES = [b"first", b"second", b"third"]
 _LOG = "topics/t/0/segments/00000000000000000000.log"

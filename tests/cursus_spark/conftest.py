@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cursus_spark import register
-from tests.cursus_spark.frames import Log
+from tests.support.spark.dataframes import Log
 
 # Workers must run the interpreter of the tests, whatever ``python3`` means on this machine.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

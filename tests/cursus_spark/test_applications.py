@@ -19,12 +19,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from storage_core import Store
-from tests.cursus_spark import batch_child
-from tests.cursus_spark.applications import ROOT, Applications, Ended, Watcher, commits, halves
-from tests.cursus_spark.batch_child import PARTITIONS, ROWS, TOPIC
-from tests.packaging import build_wheel, source_files
-from tests.sizes import LONG
-from tests.stores import columns_of
+from tests.support.built_wheel import build_wheel, source_files
+from tests.support.paths import ROOT
+from tests.support.sizes import LONG
+from tests.support.spark import batch_child
+from tests.support.spark.applications import Applications, Ended, Watcher, commits, halves
+from tests.support.spark.batch_child import PARTITIONS, ROWS, TOPIC
+from tests.support.stores import columns_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.cursus_spark.chaos import SCENARIOS
+from tests.support.spark.chaos import SCENARIOS
 
 HERE = Path(__file__).parent
 
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 def marked() -> set[str]:
     """Tests that carry the marker ``chaos``."""
     found = set()
-    for file in HERE.glob("test_*.py"):
+    for file in HERE.rglob("test_*.py"):
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 marks = [ast.unparse(mark) for mark in node.decorator_list]

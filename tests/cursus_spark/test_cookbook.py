@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from storage_core import Store
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+
 TEXT = (ROOT / "docs" / "cookbook.md").read_text()
 RECIPES = [
     "Backfill a topic",

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from cursus_spark.options.table import OPTIONS, options_for
-from tests.cursus_spark.frames import TOPIC, Log, one_line_error
-from tests.stores import T0
+from tests.support.spark.dataframes import TOPIC, Log, one_line_error
+from tests.support.stores import T0
 
 pytestmark = pytest.mark.matrix
 

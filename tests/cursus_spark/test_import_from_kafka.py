@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.import_from_kafka import as_records, copy, require_broker
-from tests.cursus_spark.frames import Log
+from tests.support.spark.dataframes import Log
 
 KAFKA = """key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
     timestampType int, headers array<struct<key:string,value:binary>>"""

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from cursus_spark.compat import READ_LIMITS_REACH_SOURCES
 from storage_core import Store
-from tests.cursus_spark.frames import one_line_error
-from tests.cursus_spark.micro_batches import payloads, texts
-from tests.cursus_spark.streams import Streams, finish, needs_read_limits
+from tests.support.spark.dataframes import one_line_error
+from tests.support.spark.micro_batches import payloads, texts
+from tests.support.spark.streams import Streams, finish, needs_read_limits
 
 pytestmark = pytest.mark.matrix
 LIMITS = {

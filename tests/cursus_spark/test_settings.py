@@ -10,7 +10,7 @@ from cursus_spark.options.query_options import parse_read_options, parse_write_o
 from cursus_spark.read.task import open_store
 from cursus_spark.write.task import open_for_write
 from storage_core import StorageError
-from tests.storage_core.cli.commands import run
+from tests.support.cli_runner import run
 
 VARIABLE = "CURSUS_LOCK_TIMEOUT_MS"
 

@@ -29,7 +29,7 @@ from storage_core.metadata import high_watermark as watermark
 from storage_core.segments import deletion_markers
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
-from tests.storage_core.broker_oracle import CUTS, LAYOUT, plain_parse
+from tests.support.broker_oracle import CUTS, LAYOUT, plain_parse
 
 Decoder = Callable[[bytes, Random], None]
 

@@ -7,16 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.fuzz import runner
 from tests.fuzz.checks import written
 from tests.fuzz.trees import CORPUS, TREES
-from tests.sizes import FUZZ, PROCESSES, SEED
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.paths import ROOT
+from tests.support.sizes import FUZZ, PROCESSES, SEED
 
 
 @pytest.mark.row(16, 17, 18, 19, 23, 24, 25, 29)

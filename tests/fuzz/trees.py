@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from storage_core import Store, StoreConfig
-from tests.brokers import BROKER, CURSUS, RUSTLOG, Kind, message
 from tests.crash.disk import File, Folder
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError, faulty
-from tests.stores import T0, columns_of
+from tests.support.broker_directories import BROKER, CURSUS, RUSTLOG, Kind, message
+from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.stores import T0, columns_of
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 KINDS: dict[str, Kind] = {"cursus": CURSUS, "cursus-broker": BROKER, "rustlog": RUSTLOG}

@@ -36,9 +36,9 @@ from tests.crash.invariants import (
     retained,
 )
 from tests.crash.recording import MemoryVfs
-from tests.faults import CrashError
-from tests.sizes import MACHINE_EXAMPLES, MACHINE_STEPS, SEED
-from tests.stores import rows
+from tests.support.faulty_vfs import CrashError
+from tests.support.sizes import MACHINE_EXAMPLES, MACHINE_STEPS, SEED
+from tests.support.stores import rows
 
 PLACES = [("t", 0), ("t", 1), ("u", 0)]
 WRITERS = st.integers(0, 1)

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_core import Store, StoreConfig
-from tests.faults import faulty
-from tests.lives import contents
-from tests.sizes import SEED, UPKEEP_EXAMPLES
-from tests.stores import T0, TOPIC, errors, segments
+from tests.support.faulty_vfs import faulty
+from tests.support.sizes import SEED, UPKEEP_EXAMPLES
+from tests.support.store_lives import contents
+from tests.support.stores import T0, TOPIC, errors, segments
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c"])
 VALUES = st.none() | st.binary(max_size=30)

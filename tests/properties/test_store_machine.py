@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 
 from storage_core import Store, StoreConfig
 from storage_core.format.columns import READ_SCHEMA
-from tests.faults import faulty
-from tests.sizes import SEED, STORE_EXAMPLES
-from tests.stores import T0, TOPIC, errors, segments
+from tests.support.faulty_vfs import faulty
+from tests.support.sizes import SEED, STORE_EXAMPLES
+from tests.support.stores import T0, TOPIC, errors, segments
 
 Record = tuple[int, bytes | None, bytes | None, Any]
 SMALL = st.binary(max_size=40)

@@ -8,8 +8,8 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import CommitUnknownError, DamagedMetadataError
-from tests.faults import CrashError, faulty
-from tests.stores import (
+from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.stores import (
     TOPIC,
     after_reboot,
     columns_of,

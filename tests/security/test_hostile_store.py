@@ -17,13 +17,13 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, StorageError
 from storage_core.io import json_files as metafile
 from storage_core.vfs import PosixVfs
-from tests.faults import FaultyVfs
 from tests.fuzz.checks import TOPICS, written
 from tests.fuzz.trees import CORPUS, KINDS, TREES, foreign, native
-from tests.processes import Processes
-from tests.stores import columns_of, refused, tree, values
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.paths import ROOT
+from tests.support.processes import Processes
+from tests.support.stores import columns_of, refused, tree, values
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 HURRIED = StoreConfig(lock_timeout_ms=20)
 # Hints, what is being removed, and locks that nothing here takes: without them all goes well.
 NOT_NEEDED = re.compile(

@@ -28,10 +28,10 @@ from storage_core.format.frame import (
 from storage_core.format.frame_encode import draft_frame, finish_frame
 from storage_core.metadata import high_watermark as watermark
 from storage_core.segments import deletion_markers
-from tests.stores import TOPIC, columns_of, make_store, reopen, segment
+from tests.support.paths import ROOT
+from tests.support.stores import TOPIC, columns_of, make_store, reopen, segment
 
 LITTLE = 32 << 20
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)

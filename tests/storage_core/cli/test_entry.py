@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, __version__
-from tests.storage_core.cli.commands import COMMAND, ENVIRONMENT, TOPIC, made, run, timed
+from tests.support.cli_runner import COMMAND, ENVIRONMENT, TOPIC, made, run, timed
 
 
 def process(

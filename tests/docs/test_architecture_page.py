@@ -1,0 +1,34 @@
+"""``docs/architecture.md`` shows every folder in the order in which folders may import."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.test_architecture import FOLDERS
+
+DOCUMENT = ROOT / "docs" / "architecture.md"
+MOST_LINES = 220
+
+
+def listed(package: str) -> list[str]:
+    """The folders that the map of a package shows, in its order."""
+    rows = re.findall(rf"^\| `{package}/([\w./]+?)/?` \| .+ \|$", DOCUMENT.read_text(), re.M)
+    return [row.removesuffix(".py").replace("/", ".") for row in rows]
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_the_map_lists_every_folder_in_order(package: str) -> None:
+    assert listed(package) == [name for name in FOLDERS[package] if not name.startswith("_")]
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`((?:storage_core|cursus_spark)/[\w/.]+)`", DOCUMENT.read_text()))
+    assert named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_the_page_is_short() -> None:
+    assert len(DOCUMENT.read_text().splitlines()) <= MOST_LINES

@@ -1,0 +1,99 @@
+"""``docs/format.md`` shows the bytes that the engine writes, and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from storage_core.format import lock_state as state
+from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from tests.support import format_example
+from tests.support.format_example import SEGMENTS
+from tests.support.paths import ROOT
+
+DOCUMENT = ROOT / "docs" / "format.md"
+FRAME_BYTES = 256
+HEX_FILES = {
+    "idx": f"{SEGMENTS}/00000000000000000000.idx",
+    "timeidx": f"{SEGMENTS}/00000000000000000000.timeidx",
+    "tomb": f"{SEGMENTS}/00000000000000000000.tomb",
+    "broken": f"{SEGMENTS}/00000000000000000003-248.broken",
+    "watermark": "topics/orders/watermark",
+    "lock": "topics/orders/0/lock",
+}
+JSON_FILES = [
+    "meta/broker.id",
+    "meta/checkpoint.json",
+    "meta/consumer-offsets/billing.json",
+    "topics/orders/topic.json",
+]
+
+
+def blocks(kind: str) -> dict[str, str]:
+    """The document's fenced blocks of one kind, by the name behind it."""
+    found = re.findall(rf"^```{kind} (\S+)\n(.*?)^```$", DOCUMENT.read_text(), re.M | re.S)
+    assert len({name for name, _ in found}) == len(found), "a block's name stands twice"
+    return dict(found)
+
+
+def shown_bytes(name: str) -> bytes:
+    """The bytes of a hex block; what follows a # is for people."""
+    lines = blocks("hex")[name].splitlines()
+    return bytes.fromhex(" ".join(line.partition("#")[0] for line in lines))
+
+
+def shown_paths(tree: str) -> Iterator[str]:
+    """Paths of the files in a tree that is indented by two spaces a level."""
+    above: list[str] = []
+    for line in tree.splitlines():
+        name = line.partition("#")[0].rstrip()
+        depth = (len(name) - len(name.lstrip())) // 2
+        above[depth:] = [name.strip()]
+        if not name.endswith("/"):
+            yield "".join(above)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Every file of the document's store."""
+    with pytest.MonkeyPatch.context() as patch:
+        files = format_example.make(tmp_path_factory.mktemp("format") / "log", patch)
+    word = state.unpack(files[HEX_FILES["lock"]])
+    # How often the word was rewritten on the way is not part of the format.
+    files[HEX_FILES["lock"]] = state.pack(word._replace(generation=8))
+    files["frame"] = files[f"{SEGMENTS}/00000000000000000000.log"][:FRAME_BYTES]
+    return files
+
+
+def test_every_example_of_the_document_is_compared() -> None:
+    assert sorted(blocks("hex")) == sorted([*HEX_FILES, "frame"])
+    assert sorted(blocks("json")) == sorted(JSON_FILES)
+
+
+@pytest.mark.parametrize("name", ["frame", *HEX_FILES])
+def test_hex_is_what_the_engine_writes(name: str, example: dict[str, bytes]) -> None:
+    assert shown_bytes(name).hex(" ", 8) == example[HEX_FILES.get(name, name)].hex(" ", 8)
+
+
+@pytest.mark.parametrize("path", JSON_FILES)
+def test_json_is_what_the_engine_writes(path: str, example: dict[str, bytes]) -> None:
+    assert blocks("json")[path] == example[path].decode()
+
+
+def test_the_tree_is_that_of_the_example(example: dict[str, bytes]) -> None:
+    lasting = [path for path in example if "/" in path and not path.endswith((".tomb", ".broken"))]
+    assert sorted(shown_paths(blocks("text")["tree"])) == sorted(lasting)
+
+
+def test_the_frame_reads_as_the_document_says() -> None:
+    frame = pa.py_buffer(shown_bytes("frame"))
+    header = unpack_header(frame)
+    rest = frame.slice(HEADER_BYTES)
+    check_frame(header, rest)
+    batch = decode_body(header, rest)
+    assert batch is not None
+    assert batch.to_pydict() == {"value": [b"apple", b"fig"]}
+    assert header.min_timestamp == header.max_timestamp == format_example.NINE_O_CLOCK

@@ -1,0 +1,143 @@
+"""``report``: one page that needs nothing else, looked at in a browser where there is one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from storage_core import Store
+from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
+from tests.support.stores import overwrite
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+_VOID = ("meta",)
+
+
+class _Page(HTMLParser):
+    """Checks that tags match, and collects what a reader sees."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in _VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name not in ("src", "href", "onclick"), (tag, value)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text += f"{data} "
+
+
+def report(path: Path, *words: object) -> _Page:
+    target = path.parent / "report.html"
+    done("report", path, "-o", target, *words)
+    text = target.read_text()
+    assert re.search(r"https?:|<script|@import|url\(", text) is None
+    return _Page(text)
+
+
+def busy(path: Path) -> Path:
+    timed(path, partitions=2, compression="zstd", index_interval_bytes=64)
+    with Store.open(path) as store:
+        store.roll(TOPIC, 0)
+        store.append(TOPIC, 0, [b"x" * 5000] * 20)
+        store.commit_offsets("readers", {TOPIC: {0: 4, 1: 10}})
+    return path
+
+
+def test_the_page_shows_everything(tmp_path: Path) -> None:
+    page = report(busy(tmp_path / "log"))
+    for words in (
+        "Segments over time",
+        "records per second",
+        "bytes per second",
+        "Record sizes",
+        "Compression",
+        "Consumer groups",
+        "readers",
+        "Every byte was read",
+        "zstd",
+    ):
+        assert words in page.text, words
+    assert page.tags.count("svg") == 4
+    assert "script" not in page.tags
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+def test_layouts_without_times_say_so(tmp_path: Path, layout: str) -> None:
+    page = report(made(tmp_path / "log", layout, partitions=2))
+    assert "Segments over offsets (this layout stores no times)" in page.text
+    assert "Record sizes" in page.text
+    assert "per second" not in page.text
+
+
+def test_problems_are_on_the_page_and_do_not_keep_it_from_being_made(tmp_path: Path) -> None:
+    path = busy(tmp_path / "log")
+    done("create", path, "other")
+    (path / "topics" / "other" / "topic.json").write_text("<b>")
+    file = path / "topics" / TOPIC / "1" / "segments" / f"{0:020}.log"
+    overwrite(file, lambda data: data.__setitem__(100, data[100] ^ 1))
+    page = report(path)
+    assert "LOG_DAMAGED" in page.text
+    assert "METADATA_DAMAGED" in page.text
+    assert "Nobody looked for problems" in report(path, "--no-check").text
+
+
+def test_an_empty_store_and_a_sample_make_a_page_too(tmp_path: Path) -> None:
+    Store.open(tmp_path / "empty", create=True).create_topic("new")
+    assert "No records yet." in report(tmp_path / "empty").text
+    assert "of 6 looked at" in report(busy(tmp_path / "log"), "--sample", 3).text
+    assert "All records carry the same time" in report(made(tmp_path / "one")).text
+    assert run("report", tmp_path / "log", "-o", tmp_path / "no" / "x.html").code == 1
+
+
+def test_without_a_file_the_page_goes_to_standard_output(tmp_path: Path) -> None:
+    assert done("report", timed(tmp_path)).out.startswith("<!doctype html>")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_shows_the_page_though_it_may_load_and_run_nothing(tmp_path: Path) -> None:
+    report(busy(tmp_path / "log"))
+    policy = "default-src &#x27;none&#x27;"
+    assert policy in (tmp_path / "report.html").read_text()
+    picture = tmp_path / "page.png"
+    shown = subprocess.run(
+        [
+            str(BROWSER),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--window-size=1000,1400",
+            f"--screenshot={picture}",
+            (tmp_path / "report.html").as_uri(),
+        ],
+        capture_output=True,
+        timeout=240,
+    )
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20], "big") == 1000
+    assert len(data) > 30_000, "an empty page compresses to a few kilobytes"
