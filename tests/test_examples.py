@@ -82,8 +82,6 @@ class Batch:
         examples = [[str(EXAMPLES / name), *given] for name, given in self._arguments.items()]
         batch = ROOT / "tests" / "support" / "example_batch.py"
         done = submit(batch, self._directory, json.dumps(examples))
-            ROOT / "tests" / "support" / "example_batch.py", self._directory, json.dumps(examples)
-        )
         assert done.returncode == 0, done.stdout + done.stderr[-5000:]
         return {name: self._ended(name) for name in self._arguments}
 

@@ -1,7 +1,7 @@
 """``make torture``: the tests of ``docs/guarantees.md``, longer, and the table of what they showed.
 
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
-``tests/support/sizes.py`` for ``TORTURE``; prints seed, figures and how the tests of each row ended.
+``tests/support/sizes.py`` for ``TORTURE``; prints seed, figures and how the tests of a row ended.
 The engine's run in two lanes side by side, because a lane alone leaves processors idle for hours.
 Whatever fails, the rest is run and the table is printed.
 """

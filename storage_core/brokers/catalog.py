@@ -41,7 +41,7 @@ _MOST_CHARACTERS = 200
 _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
 
-class ForeignCatalog:
+class BrokerCatalog:
     """Topics by name. Safe for several threads: the directory is the truth."""
 
     def __init__(

@@ -13,7 +13,7 @@ LOOKED_FOR = (
 )
 
 
-def recognise_foreign(vfs: Vfs) -> str | None:
+def detect_broker(vfs: Vfs) -> str | None:
     """Layout of a broker's directory, or None.
 
     Raises:

@@ -20,17 +20,17 @@ from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
-from .catalog import ForeignCatalog
+from .catalog import BrokerCatalog
 from .fingerprint import RowFooting
 from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
-from .maintenance import ForeignUpkeep
+from .maintenance import BrokerMaintenance
 from .names import STATE_DIRECTORY
 from .segments import RowCaches, RowSegments
 
 
-class ForeignEngine:
+class BrokerEngine:
     """One broker directory. Safe for several threads."""
 
     groups_directory = f"{STATE_DIRECTORY}/consumer-offsets"
@@ -49,7 +49,7 @@ class ForeignEngine:
         self._layout = layout
         self._config = config
         self._isolation = isolation
-        self._catalog = ForeignCatalog(vfs, layout, config, internal_topics=internal_topics)
+        self._catalog = BrokerCatalog(vfs, layout, config, internal_topics=internal_topics)
         self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
         self._lock = threading.Lock()
         self._segments: dict[tuple[UUID, int], RowSegments] = {}
@@ -64,7 +64,7 @@ class ForeignEngine:
     def topic(self, topic: str) -> TopicFile:
         return self._catalog.get(topic)
 
-    def visible_ends(self, topic: str) -> tuple[int, ...]:
+    def high_watermarks(self, topic: str) -> tuple[int, ...]:
         found = self._catalog.get(topic)
         count, topic_uuid = found.partitions, str(found.uuid)
         intents = self.committer.intents
@@ -84,7 +84,7 @@ class ForeignEngine:
         return tuple(ends)
 
     def _ends(self, topic: str, count: int) -> list[int]:
-        return [self._of(topic, partition).visible_end() for partition in range(count)]
+        return [self._of(topic, partition).high_watermark() for partition in range(count)]
 
     def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
         """Never: the end is worked out from the files each time."""
@@ -166,9 +166,9 @@ class ForeignEngine:
     def roll(self, topic: str, partition: int) -> bool:
         return self.committer.after_pending(self.log(topic, partition).roll)
 
-    def upkeep(self, topic: str, partition: int) -> ForeignUpkeep:
+    def upkeep(self, topic: str, partition: int) -> BrokerMaintenance:
         found = self._catalog.get(topic)
-        return ForeignUpkeep(
+        return BrokerMaintenance(
             self._vfs,
             self._layout,
             topic,

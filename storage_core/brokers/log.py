@@ -84,7 +84,7 @@ class RowLog:
         return self._target.offset
 
     @property
-    def durable_end(self) -> int:
+    def recovery_point(self) -> int:
         """Offset up to which all records are durable: every append syncs."""
         return self._target.offset
 

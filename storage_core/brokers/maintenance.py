@@ -12,7 +12,7 @@ from ..io.durable import make_directories, sync_file
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
 from ..maintenance import clean_marks
-from ..maintenance.compaction_policy import MORE_PASSES, dirt_of, not_due
+from ..maintenance.compaction_policy import MORE_PASSES, dirty_ratio_of, not_due
 from ..maintenance.report import Pace, UpkeepReport, require_offset
 from ..segments.listing import Listing
 from ..segments.sealed import Sealed
@@ -26,7 +26,7 @@ from .retention import drop_files, expired_files, require_droppable
 from .segments import RowSegments
 
 
-class ForeignUpkeep:
+class BrokerMaintenance:
     """One partition. What only a native store can do is refused."""
 
     def __init__(
@@ -72,7 +72,7 @@ class ForeignUpkeep:
     ) -> UpkeepReport:
         """Drop the files that end at the offset or before."""
         require_droppable(self._layout)
-        bounds = OffsetRange(self._start_offset(), self._segments.visible_end())
+        bounds = OffsetRange(self._start_offset(), self._segments.high_watermark())
         require_offset(self._topic, self._partition, before, bounds)
         offset = before if hold is None else min(before, hold)
         pace.begin("delete_records", self._topic, self._partition, 0)
@@ -135,7 +135,7 @@ class ForeignUpkeep:
         path = f"{STATE_DIRECTORY}/cleaned/{self._topic}-{self._partition}.json"
         marks = clean_marks.read(self._vfs, path, self._uuid)
         segments = self._sealed()
-        dirt = dirt_of(segments, marks, self.config, self._vfs.now_us())
+        dirt = dirty_ratio_of(segments, marks, self.config, self._vfs.now_us())
         if not dirt.is_due(ratio):
             return replace(report, note=not_due(dirt, ratio))
         compactor = BrokerCompactor(self._vfs, self.config.compaction_memory_bytes, pace)
@@ -194,7 +194,7 @@ class ForeignUpkeep:
 
     def _sealed(self) -> list[Sealed]:
         """The closed files that everybody sees whole."""
-        listing, visible = self._segments.listing(), self._segments.visible_end()
+        listing, visible = self._segments.listing(), self._segments.high_watermark()
         found = []
         for base, end in zip(listing.bases, listing.bases[1:], strict=False):
             stat = self._vfs.stat(listing.path(base))

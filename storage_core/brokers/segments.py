@@ -168,7 +168,7 @@ class RowSegments:
                 self._end = self._find_end(path, base, known)
             return self._end
 
-    def visible_end(self) -> int:
+    def high_watermark(self) -> int:
         """Next offset a reader may not pass: whole records, the broker's watermark, isolation."""
         found = self.end()
         if found is None:
@@ -183,7 +183,7 @@ class RowSegments:
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""
         found = self.end()
-        if found is not None and found.damage is not None and self.visible_end() == found.offset:
+        if found is not None and found.damage is not None and self.high_watermark() == found.offset:
             with typed_read_errors(self._topic, self._partition, found.path):
                 raise found.damage
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format.file_names import TOMB, range_tomb_file, segment_file
+from ..format.file_names import MARKER, range_marker_file, segment_file
 from ..format.layout_protocol import Layout
 from ..io import json_files as metafile
 from ..io.durable import read_file
@@ -138,16 +138,16 @@ class Checker:
             return Problem("warning", code, message, topic, partition, path)
 
         directory = listing.directory
-        for name in listing.strangers:
+        for name in listing.unrecognised:
             path = f"{directory}/{name}"
             yield warning("STRANGER", f"{path} is none of ours.", path)
-        for base in listing.tombs:
-            path = f"{directory}/{segment_file(base, TOMB)}"
-            torn = deletion_markers.unpack_tomb(read_file(self._vfs, path, 1024) or b"") is None
+        for base in listing.markers:
+            path = f"{directory}/{segment_file(base, MARKER)}"
+            torn = deletion_markers.unpack_marker(read_file(self._vfs, path, 1024) or b"") is None
             message = f"{path}: an unfinished deletion{' (torn)' if torn else ''}; repair ends it."
             yield warning("RECOVERY_NEEDED", message, path)
         for first, end in listing.merged:
-            path = f"{directory}/{range_tomb_file(first, end)}"
+            path = f"{directory}/{range_marker_file(first, end)}"
             message = f"{path}: an unfinished merge; the next writer or repair ends it."
             yield warning("RECOVERY_NEEDED", message, path)
 

@@ -68,5 +68,5 @@ class Commits(Protocol):
     def is_pending(self, topic: str, partition: int) -> bool:
         """Whether a dead committer's intent names this partition."""
 
-    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
+    def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
         """The highest end that a commit is known to have made durable."""

@@ -87,7 +87,7 @@ class Ledger:
         }
         metafile.replace(self._vfs, self._path(entry.topic, entry.app), fields)
 
-    def durable_ends(self, topic: str, topic_uuid: str) -> dict[int, int]:
+    def recovery_points(self, topic: str, topic_uuid: str) -> dict[int, int]:
         """The highest ends that commits to a topic are known to have made durable, by partition."""
         ends: dict[int, int] = {}
         for entry in self.entries():

@@ -197,15 +197,15 @@ class Committer:
             self._steps.decide(intent)
             wanted = {(part.topic, part.partition) for part in self._steps.alive(intent)}
             with self._steps.held(wanted, finishing=True) as logs:
-                self._steps.finish(self._steps.without_made_anew(intent), logs)
+                self._steps.finish(self._steps.without_recreated(intent), logs)
 
     def is_pending(self, topic: str, partition: int) -> bool:
         """Whether an intent names this partition."""
         return bool(self.intents.naming(topic, partition))
 
-    def durable_end(self, topic: str, topic_uuid: str, partition: int) -> int:
+    def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
         """The highest end that any commit to this partition is known to have made durable."""
-        committed = self.ledger.durable_ends(topic, topic_uuid).get(partition, 0)
+        committed = self.ledger.recovery_points(topic, topic_uuid).get(partition, 0)
         # What stands before a pending commit was settled before it was decided.
         return max(committed, self.intents.starts(topic, topic_uuid).get(partition, 0))
 

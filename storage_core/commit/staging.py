@@ -219,7 +219,7 @@ class Stage:
                 draft_frame(
                     columns,
                     relative_offset=part.records,
-                    durable_upto=0,
+                    recovery_point=0,
                     compression=part.config.compression,
                     level=part.config.compression_level,
                 )
@@ -287,7 +287,7 @@ class Stage:
 
 def _first_of_file(frame: EncodedFrame) -> EncodedFrame:
     """The same frame at relative offset 0."""
-    return frame.moved(relative_offset=0, durable_upto=0)
+    return frame.moved(relative_offset=0, recovery_point=0)
 
 
 def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:

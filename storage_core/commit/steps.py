@@ -111,7 +111,7 @@ class CommitSteps:
         except OSError as error:
             raise outcome_unknown(intent, error) from error
 
-    def without_made_anew(self, intent: Intent) -> Intent:
+    def without_recreated(self, intent: Intent) -> Intent:
         """The intent but for topics that others deleted and made anew: their records went too.
 
         Their logs do not hold what the commit found. All partitions held.

@@ -29,7 +29,7 @@ class Log(Protocol):
         """Where appends go, as of the last time the lock was held."""
 
     @property
-    def durable_end(self) -> int:
+    def recovery_point(self) -> int:
         """Offset up to which all records are durable, as far as this process knows."""
 
     def append(self, columns: Columns) -> OffsetRange:
@@ -97,7 +97,7 @@ class Engine(Protocol):
     def topic(self, topic: str) -> TopicFile:
         """Identity, partitions and settings of a topic."""
 
-    def visible_ends(self, topic: str) -> tuple[int, ...]:
+    def high_watermarks(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition, at one instant where the layout allows it."""
 
     def recovery_due(self, topic: str, partition: int) -> bool:

@@ -22,7 +22,7 @@ from ..io.io_errors import typed_metadata_errors, watermark_lost
 from ..log.interval_sync import Flusher
 from ..log.partition_log import PartitionLog
 from ..maintenance import topics as maintenance
-from ..maintenance.native import NativeUpkeep
+from ..maintenance.native import NativeMaintenance
 from ..metadata import checkpoint as checkpoints
 from ..metadata import consumer_groups as groups
 from ..metadata import high_watermark as watermarks
@@ -64,13 +64,13 @@ class NativeEngine:
     def topic(self, topic: str) -> TopicFile:
         return self._catalog.get(topic)
 
-    def visible_ends(self, topic: str) -> tuple[int, ...]:
+    def high_watermarks(self, topic: str) -> tuple[int, ...]:
         found = self._catalog.get(topic)
         mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
         if mark is not None:
             return tuple(mark.end(partition) for partition in range(found.partitions))
         try:
-            committed = self.committer.ledger.durable_ends(topic, str(found.uuid))
+            committed = self.committer.ledger.recovery_points(topic, str(found.uuid))
             pending = self.committer.intents.starts(topic, str(found.uuid))
         except StorageError as error:
             raise watermark_lost(topic) from error
@@ -144,9 +144,9 @@ class NativeEngine:
         self._write_checkpoint([log])
         return rolled
 
-    def upkeep(self, topic: str, partition: int) -> NativeUpkeep:
+    def upkeep(self, topic: str, partition: int) -> NativeMaintenance:
         found = self._catalog.get(topic)
-        return NativeUpkeep(
+        return NativeMaintenance(
             self._vfs,
             self._layout,
             topic,
@@ -154,7 +154,7 @@ class NativeEngine:
             found.config(self._config),
             self._caches,
             str(found.uuid),
-            visible_end=lambda: self.visible_ends(topic)[partition],
+            high_watermark=lambda: self.high_watermarks(topic)[partition],
             log=partial(self.log, topic, partition),
             guard=lambda log: partial(self._with_recovery, log),
         )

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from ..errors import InvalidNameError
 
 MAX_OFFSET = (1 << 63) - 1
-LOG, IDX, TIMEIDX, TOMB, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
+LOG, IDX, TIMEIDX, MARKER, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SUFFIXES = frozenset((LOG, IDX, TIMEIDX, TOMB))
+_SUFFIXES = frozenset((LOG, IDX, TIMEIDX, MARKER))
 _LAST_STEM = f"{MAX_OFFSET:020d}"
-_RANGE_TOMB = re.compile(r"(\d{20})-(\d{20})\.tomb")
+_RANGE_MARKER = re.compile(r"(\d{20})-(\d{20})\.tomb")
 REWRITE = ".rewrite"
 """A segment that is being written anew, until it takes the place of the old one."""
 
@@ -63,44 +63,46 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
     return int(stem), suffix
 
 
-def range_tomb_file(first: int, end: int) -> str:
-    """Name of the tomb of all segments whose base is ``first`` or more and below ``end``."""
-    return f"{segment_file(first, '')}-{segment_file(end, TOMB)}"
+def range_marker_file(first: int, end: int) -> str:
+    """Name of the marker of all segments whose base is ``first`` or more and below ``end``."""
+    return f"{segment_file(first, '')}-{segment_file(end, MARKER)}"
 
 
-def parse_range_tomb(name: str) -> tuple[int, int] | None:
-    """First base and end of a range tomb's name, or None for any other."""
-    match = _RANGE_TOMB.fullmatch(name)
+def parse_range_marker(name: str) -> tuple[int, int] | None:
+    """First base and end of a range marker's name, or None for any other."""
+    match = _RANGE_MARKER.fullmatch(name)
     if match is None or max(match.groups()) > _LAST_STEM or match[1] >= match[2]:
         return None
     return int(match[1]), int(match[2])
 
 
 class SegmentFiles(NamedTuple):
-    """The base offsets of a directory's files by their suffix, and the names of strangers."""
+    """The base offsets of a directory's files by their suffix, and the names of unrecognised."""
 
     logs: list[int]
     indexes: list[int]
     time_indexes: list[int]
-    tombs: list[int]
-    strangers: list[str]
+    markers: list[int]
+    unrecognised: list[str]
 
 
 def parse_segment_files(names: Iterable[str]) -> SegmentFiles:
     """Parse all names of a directory, of which there may be 300,000."""
     stems: dict[str, list[str]] = {suffix: [] for suffix in _SUFFIXES}
-    strangers = []
+    unrecognised = []
     for name in names:
         group = stems.get(name[20:])
         if group is None:
-            strangers.append(name)
+            unrecognised.append(name)
         else:
             group.append(name[:20])
     bases = {}
     for suffix, group in stems.items():
         together = "".join(group)
         if group and not (together.isascii() and together.isdigit() and max(group) <= _LAST_STEM):
-            strangers += [stem + suffix for stem in group if not parse_segment_file(stem + suffix)]
+            unrecognised += [
+                stem + suffix for stem in group if not parse_segment_file(stem + suffix)
+            ]
             group = [stem for stem in group if parse_segment_file(stem + suffix)]
         bases[suffix] = list(map(int, group))
-    return SegmentFiles(bases[LOG], bases[IDX], bases[TIMEIDX], bases[TOMB], strangers)
+    return SegmentFiles(bases[LOG], bases[IDX], bases[TIMEIDX], bases[MARKER], unrecognised)

@@ -13,7 +13,7 @@ offset size field
 8      4    frame length, header and trailer included
 12     4    number of records
 16     8    first offset, relative to the segment's base
-24     8    durable_upto, relative too: the end known durable when this was written
+24     8    recovery_point, relative too: the end known durable when this was written
 32     8    smallest timestamp, microseconds since 1970
 40     8    largest timestamp
 48     4    body length as stored
@@ -68,7 +68,7 @@ class FrameHeader(NamedTuple):
     length: int
     records: int
     relative_offset: int
-    durable_upto: int
+    recovery_point: int
     min_timestamp: int
     max_timestamp: int
     body_length: int

@@ -36,9 +36,11 @@ class EncodedFrame(NamedTuple):
     buffers: list[bytes | memoryview]
     header: FrameHeader
 
-    def moved(self, *, relative_offset: int, durable_upto: int) -> EncodedFrame:
+    def moved(self, *, relative_offset: int, recovery_point: int) -> EncodedFrame:
         """The same records at another place: only the header is made anew."""
-        header = self.header._replace(relative_offset=relative_offset, durable_upto=durable_upto)
+        header = self.header._replace(
+            relative_offset=relative_offset, recovery_point=recovery_point
+        )
         return EncodedFrame([pack_header(header), *self.buffers[1:]], header)
 
 
@@ -57,7 +59,7 @@ def draft_frame(
     columns: Columns,
     *,
     relative_offset: int,
-    durable_upto: int,
+    recovery_point: int,
     compression: str,
     level: int,
     deltas: Int64s | None = None,
@@ -68,7 +70,7 @@ def draft_frame(
     Args:
         columns: The records.
         relative_offset: Where the frame begins, counted from the segment's base.
-        durable_upto: What was durable when it was written, counted likewise.
+        recovery_point: What was durable when it was written, counted likewise.
         compression: Codec of the body.
         level: Of zstd.
         deltas: Offsets counted from the frame's beginning, where there are holes between them.
@@ -89,7 +91,7 @@ def draft_frame(
         length=frame_length(raw_length),
         records=columns.count,
         relative_offset=relative_offset,
-        durable_upto=durable_upto,
+        recovery_point=recovery_point,
         min_timestamp=low,
         max_timestamp=high,
         body_length=raw_length,

@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
     offset: int
     segment_base: int
-    durable_end: int
+    recovery_point: int
 
 
 class Layout(Protocol):

@@ -49,7 +49,7 @@ class PartitionState(NamedTuple):
     active_base: int
     active_size: int
     end_offset: int
-    durable_end: int
+    recovery_point: int
     created_us: int
     last_append_us: int
 

@@ -169,7 +169,7 @@ def _draft(columns: Columns, row: int, place: Place, config: StoreConfig) -> Dra
     return draft_frame(
         columns.slice(row, row + rows),
         relative_offset=place.offset - place.segment_base,
-        durable_upto=max(0, place.durable_end - place.segment_base),
+        recovery_point=max(0, place.recovery_point - place.segment_base),
         compression=config.compression,
         level=config.compression_level,
         deltas=deltas,
@@ -182,7 +182,7 @@ def _claim_at(source: Source, position: int) -> int:
         check_frame(header, source.read(position + HEADER_BYTES, header.length - HEADER_BYTES))
     except BrokenFrameError:
         return 0
-    return header.durable_upto
+    return header.recovery_point
 
 
 def rows_for_one_frame(columns: Columns, row: int, config: StoreConfig) -> int:

@@ -113,7 +113,7 @@ class PartitionWriter:
         self.active = self.log.active
 
     def _take_synced(self, decided: list[Batch]) -> None:
-        durable = self.log.durable_end
+        durable = self.log.recovery_point
         while self._unsynced and self._unsynced[0].end <= durable:
             decided.append(self._unsynced.popleft().batch)
 

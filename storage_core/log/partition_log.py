@@ -83,9 +83,9 @@ class PartitionLog:
         return self._tail.end
 
     @property
-    def durable_end(self) -> int:
+    def recovery_point(self) -> int:
         """Offset up to which all records are durable, as far as this process knows."""
-        return self._tail.durable_end
+        return self._tail.recovery_point
 
     @property
     def base_name(self) -> str:
@@ -250,15 +250,15 @@ class PartitionLog:
         shown = 0 if watermark is None else watermark.end(self._partition)
         published = 0 if self.config.fsync == "none" else shown  # without syncs it proves nothing
         flushed = 0 if line is None else line.last_flushed_offset
-        committed = self._commits.durable_end(self.topic, str(self._uuid), self._partition)
+        committed = self._commits.recovery_point(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
             vfs=self._vfs,
             layout=self._layout,
             topic=self.topic,
             partition=self._partition,
             config=self.config,
-            shown_end=shown,
-            durable_end=max(published, flushed, committed),
+            high_watermark=shown,
+            recovery_point=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
             rebooted=not states.is_of_boot(state, self._vfs.boot_id()),

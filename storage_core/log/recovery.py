@@ -57,8 +57,8 @@ class Recovery:
     topic: str
     partition: int
     config: StoreConfig
-    shown_end: int
-    durable_end: int
+    high_watermark: int
+    recovery_point: int
     checkpoint: Checkpoint | None
     sync_failed: bool
     rebooted: bool
@@ -112,7 +112,7 @@ class Recovery:
 
     def _recover_empty(self, removed: int) -> Recovered:
         # Names are synced before records come, whatever the policy: no power cut does this.
-        if (end := max(self.durable_end, self.shown_end)) > 0:
+        if (end := max(self.recovery_point, self.high_watermark)) > 0:
             raise self._damage(
                 f"the log is empty, but records up to offset {end} were there. "
                 "Restore the segments from a copy",
@@ -130,7 +130,7 @@ class Recovery:
     def _cut_unsynced(self, listing: Listing) -> tuple[int, list[str]]:
         """Take out what stands behind the first bad place: how many bytes, and where they are."""
         doubtful = self.rebooted or self.sync_failed
-        trusted = self.durable_end if doubtful else listing.bases[-1]
+        trusted = self.recovery_point if doubtful else listing.bases[-1]
         found = first_unsound(self.vfs, self.layout, listing, trusted)
         if found is None:
             return 0, []
@@ -138,7 +138,7 @@ class Recovery:
         return set_aside(self.vfs, listing, found.base)
 
     def _require_lost(self, found: Unsound) -> None:
-        durable = max(self.durable_end, found.claim)
+        durable = max(self.recovery_point, found.claim)
         if found.offset < durable:
             raise self._damage(
                 f"{found.reason}; offsets {found.offset} to {durable - 1} were durable. "
@@ -172,9 +172,9 @@ class Recovery:
             cut, saved = source.size - size, None
             if cut:
                 saved = save_tail(self.vfs, fd, self.directory, base, size, cut)
-            elif end < self.durable_end:
+            elif end < self.recovery_point:
                 raise self._damage(
-                    f"it ends at offset {end}, but offsets up to {self.durable_end} were durable. "
+                    f"it ends at offset {end}, but the recovery point is {self.recovery_point}. "
                     "Restore it from a copy",
                     path,
                 )
@@ -231,7 +231,7 @@ class Recovery:
     ) -> None:
         """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
         claim = self.layout.durable_claim(source, base=base, position=last.end_position)
-        durable = max(self.durable_end, claim)
+        durable = max(self.recovery_point, claim)
         if last.end_offset < durable:
             raise self._damage(
                 f"{error}; offsets {last.end_offset} to {durable - 1} were durable. "
@@ -243,7 +243,7 @@ class Recovery:
     def _copy_doubtful(self, listing: Listing) -> None:
         """Also closed segments that nothing but the sync which failed was to make durable."""
         for base, following in zip(listing.bases, (*listing.bases[1:], None), strict=True):
-            if following is None or following > self.durable_end:
+            if following is None or following > self.recovery_point:
                 copy_to_new_file(self.vfs, self.directory, base, closed=following is not None)
 
     def _is_sealed(self, base: int) -> bool:

@@ -39,7 +39,7 @@ class Tail:
         self._active: ActiveSegment | None = None
         self._last_append_us = 0
         self.end = 0
-        self.durable_end = 0
+        self.recovery_point = 0
         self.rolled = False
         self.committing = False
         """A commit is durable whatever the policy: while one is applied, rolls sync."""
@@ -50,7 +50,7 @@ class Tail:
         """Go on from what recovery found."""
         self.forget()
         self.end = recovered.end_offset
-        self.durable_end = 0 if self._config.fsync == "none" else self.end
+        self.recovery_point = 0 if self._config.fsync == "none" else self.end
         self._last_append_us = max(self._last_append_us, state.last_append_us)
         if recovered.active:
             self._resume(recovered.base, recovered.size, state.created_us)
@@ -64,7 +64,7 @@ class Tail:
         found = self._vfs.stat(log_path(self._directory, state.active_base))
         if (0 if found is None else found.size) != state.active_size:
             return False
-        self.end, self.durable_end = state.end_offset, state.durable_end
+        self.end, self.recovery_point = state.end_offset, state.recovery_point
         self._last_append_us = max(self._last_append_us, state.last_append_us)
         if found is not None:
             self._resume(state.active_base, state.active_size, state.created_us)
@@ -93,7 +93,7 @@ class Tail:
             active_base=self.end if active is None else active.base,
             active_size=0 if active is None else active.size,
             end_offset=self.end,
-            durable_end=self.durable_end,
+            recovery_point=self.recovery_point,
             created_us=0 if active is None else active.created_us,
             last_append_us=self._last_append_us,
         )
@@ -115,7 +115,7 @@ class Tail:
         row = 0
         while row < columns.count:
             active = self._writable_segment()
-            place = Place(self.end, active.base, self.durable_end)
+            place = Place(self.end, active.base, self.recovery_point)
             chunks = self._layout.encode(
                 columns, row, place, room=active.room, most=most, config=config
             )
@@ -140,7 +140,7 @@ class Tail:
             )
         if self.end == 0 and first > 0:
             self._drop_empty_segment()
-            self.end = self.durable_end = first
+            self.end = self.recovery_point = first
 
     def write_frame(self, frame: EncodedFrame) -> None:
         """Write a frame that was encoded elsewhere, with a header for its place here."""
@@ -150,7 +150,7 @@ class Tail:
             active = self._writable_segment()
         moved = frame.moved(
             relative_offset=self.end - active.base,
-            durable_upto=max(0, self.durable_end - active.base),
+            recovery_point=max(0, self.recovery_point - active.base),
         )
         header = moved.header
         size, stamp = header.length, header.max_timestamp
@@ -177,7 +177,7 @@ class Tail:
             self._unsynced = True
             raise
         self.end += records
-        self.durable_end = self.end
+        self.recovery_point = self.end
         self.rolled = True
 
     def _drop_empty_segment(self) -> None:
@@ -202,10 +202,10 @@ class Tail:
 
     def _sync_all(self) -> None:
         """Also the closed segments that ``fsync=none``, now or before, left to the kernel."""
-        if self.durable_end >= self.end:
+        if self.recovery_point >= self.end:
             return
         open_base = self.end if self._active is None else self._active.base
-        if self.durable_end < open_base:
+        if self.recovery_point < open_base:
             try:
                 self._sync_closed(open_base)
             except OSError:
@@ -213,12 +213,12 @@ class Tail:
                 raise
         if self._active is not None:
             self._active.sync()
-        self.durable_end = self.end
+        self.recovery_point = self.end
 
     def _sync_closed(self, before: int) -> None:
         bases = list_segments(self._vfs, self._directory).bases
         for base, following in zip(bases, (*bases[1:], before), strict=False):
-            if base < before and following > self.durable_end:
+            if base < before and following > self.recovery_point:
                 sync_file(self._vfs, log_path(self._directory, base))
 
     def roll(self, *, begin: bool = False) -> bool:

@@ -29,13 +29,13 @@ class CleanMark(NamedTuple):
 class CleanMarks:
     """The marks of one partition, oldest first.
 
-    ``tombstones`` is how many null values the last compaction left, ``tombs_below`` the offset
+    ``tombstones`` is how many null values the last compaction left, ``tombstones_below`` the offset
     below which it left none.
     """
 
     marks: tuple[CleanMark, ...] = ()
     tombstones: int = 0
-    tombs_below: int = 0
+    tombstones_below: int = 0
 
     @property
     def upto(self) -> int:
@@ -75,7 +75,7 @@ def read(vfs: Vfs, path: str, topic_uuid: str) -> CleanMarks:
         rows = metafile.field(fields, "marks", list, path)
         marks = tuple(_mark(row, path) for row in rows)
         tombstones = metafile.field(fields, "tombstones", int, path)
-        return CleanMarks(marks, tombstones, metafile.field(fields, "tombs_below", int, path))
+        return CleanMarks(marks, tombstones, metafile.field(fields, "tombstones_below", int, path))
     except DamagedMetadataError:
         return CleanMarks()
 
@@ -90,7 +90,7 @@ def write(vfs: Vfs, path: str, topic_uuid: str, marks: CleanMarks) -> None:
             "topic_uuid": topic_uuid,
             "marks": [list(mark) for mark in marks.marks],
             "tombstones": marks.tombstones,
-            "tombs_below": marks.tombs_below,
+            "tombstones_below": marks.tombstones_below,
         },
     )
 

@@ -29,7 +29,7 @@ from ..format.frame_scan import StoredFrame
 from ..io.io_errors import typed_read_errors
 from ..segments.sealed import Sealed, SealedLog
 from . import clean_marks
-from .compaction_policy import MORE_PASSES, Dirt, dirt_of, not_due
+from .compaction_policy import MORE_PASSES, Dirt, dirty_ratio_of, not_due
 from .key_digest import SEED_BYTES, Digests, Int64s, digests
 from .key_table import KeyTable
 from .report import Pace, UpkeepReport
@@ -191,7 +191,7 @@ def planned_compaction(
 
 
 def compact_partition(
-    replacer: Replacer, topic_uuid: str, visible_end: int, min_ratio: float, pace: Pace
+    replacer: Replacer, topic_uuid: str, high_watermark: int, min_ratio: float, pace: Pace
 ) -> UpkeepReport:
     """Compact a partition, if it is due. What is finished stays so if it is stopped."""
     files, config = replacer.files, replacer.config
@@ -200,8 +200,8 @@ def compact_partition(
     with replacer.held():
         path = clean_marks.native_path(*where)
         marks = clean_marks.read(files.vfs, path, topic_uuid)
-        segments = files.segments(visible_end)
-        dirt = dirt_of(segments, marks, config, files.vfs.now_us())
+        segments = files.segments(high_watermark)
+        dirt = dirty_ratio_of(segments, marks, config, files.vfs.now_us())
         if not dirt.is_due(min_ratio):
             return replace(report, note=not_due(dirt, min_ratio))
         # What is removed is gone for good, so what it goes for must not be lost in a power cut.
@@ -211,7 +211,7 @@ def compact_partition(
             pace.begin("compact", *where, dirt.total_bytes(marks.upto))
             start, end = min(marks.upto, segments[-1].end), segments[-1].end
             while True:
-                upto = compactor.fill(files.segments(visible_end), start)
+                upto = compactor.fill(files.segments(high_watermark), start)
                 if not _remove(compactor, replacer, upto, dirt.horizon):
                     note = "segments changed meanwhile"
                     return replace(compactor.report, done=False, note=note)

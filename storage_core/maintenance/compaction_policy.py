@@ -36,7 +36,7 @@ class Dirt:
         return bool(self.segments) and (new or self.old_tombstones)
 
 
-def dirt_of(
+def dirty_ratio_of(
     segments: Sequence[Sealed], marks: CleanMarks, config: StoreConfig, now_us: int
 ) -> Dirt:
     """What there is to compact in these segments."""
@@ -45,7 +45,7 @@ def dirt_of(
         tuple(segments),
         sum(segment.size for segment in segments if segment.end > marks.upto),
         horizon,
-        bool(marks.tombstones) and horizon > marks.tombs_below,
+        bool(marks.tombstones) and horizon > marks.tombstones_below,
     )
 
 

@@ -1,8 +1,8 @@
 """Deleting records up to an offset, wherever in a segment it stands.
 
-Whole segments go by their tombs. Of the segment that holds the offset, the rest is first written
+Whole segments go by their markers. Of the segment that holds the offset, the rest is first written
 into a segment of its own, named by the offset. While both are there a reader gets the same records
-from either; the tombs decide, and recovery without them removes the new one.
+from either; the markers decide, and recovery without them removes the new one.
 """
 
 from __future__ import annotations

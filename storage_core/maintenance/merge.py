@@ -57,7 +57,7 @@ def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[Sealed]]
 def merge_partition(
     replacer: Replacer,
     pace: Pace,
-    visible_end: int,
+    high_watermark: int,
     below: int | None = None,
     at_least: int = 2,
 ) -> UpkeepReport:
@@ -65,7 +65,7 @@ def merge_partition(
     report = UpkeepReport("merge", replacer.topic, replacer.partition)
     with replacer.held():
         segment_bytes = replacer.config.segment_bytes
-        segments = replacer.files.segments(visible_end)
+        segments = replacer.files.segments(high_watermark)
         groups = merge_groups(segments, segment_bytes, below, at_least)
         total = sum(segment.size for group in groups for segment in group)
         try:

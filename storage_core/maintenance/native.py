@@ -16,7 +16,7 @@ from ..types import OffsetRange
 from ..vfs import Vfs
 from . import clean_marks
 from .compaction import compact_partition, planned_compaction
-from .compaction_policy import dirt_of, not_due
+from .compaction_policy import dirty_ratio_of, not_due
 from .delete_records import delete_before, planned_deletion
 from .merge import merge_groups, merge_partition, planned_merge
 from .recompress import planned_recompression, recompress_partition
@@ -28,7 +28,7 @@ from .topics import expired_segments, retain_partition
 Guard = Callable[[Callable[[], bool]], bool]
 
 
-class NativeUpkeep:
+class NativeMaintenance:
     """One partition. Dry runs need neither lock nor log; nothing else needs a second look."""
 
     def __init__(
@@ -40,7 +40,7 @@ class NativeUpkeep:
         config: StoreConfig,
         caches: ReadCaches,
         topic_uuid: str,
-        visible_end: Callable[[], int],
+        high_watermark: Callable[[], int],
         log: Callable[[], PartitionLog],
         guard: Callable[[PartitionLog], Guard],
     ) -> None:
@@ -50,7 +50,7 @@ class NativeUpkeep:
         self._partition = partition
         self._caches = caches
         self._uuid = topic_uuid
-        self._visible_end = visible_end
+        self._high_watermark = high_watermark
         self._log = log
         self._guard = guard
         self.config = config
@@ -75,7 +75,7 @@ class NativeUpkeep:
     def delete_records(
         self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
     ) -> UpkeepReport:
-        bounds = OffsetRange(self._files.start_offset(), self._visible_end())
+        bounds = OffsetRange(self._files.start_offset(), self._high_watermark())
         require_offset(self._topic, self._partition, before, bounds)
         offset = before if hold is None else min(before, hold)
         if dry_run:
@@ -91,13 +91,13 @@ class NativeUpkeep:
         ratio = config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
         if not dry_run:
             report = compact_partition(
-                self._replacer(), self._uuid, self._visible_end(), ratio, pace
+                self._replacer(), self._uuid, self._high_watermark(), ratio, pace
             )
             return self._with_start(report)
         path = clean_marks.native_path(self._topic, self._partition)
         marks = clean_marks.read(self._vfs, path, self._uuid)
-        segments = self._files.segments(self._visible_end())
-        dirt = dirt_of(segments, marks, config, self._vfs.now_us())
+        segments = self._files.segments(self._high_watermark())
+        dirt = dirty_ratio_of(segments, marks, config, self._vfs.now_us())
         if not dirt.is_due(ratio):
             report = UpkeepReport("compact", self._topic, self._partition)
             return self._with_start(replace(report, note=not_due(dirt, ratio)))
@@ -106,20 +106,22 @@ class NativeUpkeep:
     def scrub(self, pace: Pace) -> UpkeepReport:
         upto = None
         with suppress(RecoveryNeededError):  # lost: then all that is closed
-            upto = self._visible_end()
+            upto = self._high_watermark()
         return self._with_start(scrub_partition(self._files, upto, pace))
 
     def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
         if dry_run:
             groups = merge_groups(
-                self._files.segments(self._visible_end()),
+                self._files.segments(self._high_watermark()),
                 self.config.segment_bytes,
                 below,
                 at_least,
             )
             report = planned_merge(self._topic, self._partition, groups)
         else:
-            report = merge_partition(self._replacer(), pace, self._visible_end(), below, at_least)
+            report = merge_partition(
+                self._replacer(), pace, self._high_watermark(), below, at_least
+            )
         return self._with_start(report)
 
     def recompress(

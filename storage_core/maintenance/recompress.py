@@ -68,7 +68,7 @@ def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level
             draft_frame(
                 columns,
                 relative_offset=0,
-                durable_upto=0,
+                recovery_point=0,
                 compression=compression,
                 level=level,
                 deltas=columns.offsets,

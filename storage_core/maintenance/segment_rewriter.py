@@ -70,7 +70,7 @@ class SegmentRewriter:
         """Add a frame as it is, but for the place that its header names."""
         self._flush(holes=True)
         end = self._end - self._base
-        header = frame.header._replace(relative_offset=end, durable_upto=end)
+        header = frame.header._replace(relative_offset=end, recovery_point=end)
         self._add(EncodedFrame([pack_header(header), memoryview(frame.rest)], header))
 
     def add(self, frame: StoredFrame, *, rows: Int64s | None = None, codec: int) -> None:
@@ -139,7 +139,7 @@ class SegmentRewriter:
                 draft_frame(
                     columns,
                     relative_offset=waiting.start - self._base,
-                    durable_upto=waiting.start - self._base,
+                    recovery_point=waiting.start - self._base,
                     compression=CODECS[waiting.codec] if waiting.rows else "none",
                     level=self._config.compression_level,
                     deltas=deltas,

@@ -6,7 +6,7 @@ with the partition held for a moment:
 1. The new file, synced before, is renamed over the first old segment. **This decides it**: its
    frames cover what all the old ones did, so a reader gets the same from old and new.
 2. The directory is synced and the new indexes are written.
-3. The other old segments go, behind one range tomb (see ``retention``).
+3. The other old segments go, behind one range marker (see ``retention``).
 
 A crash before 1 leaves a ``.rewrite`` file that the next operation removes; after it, recovery does
 the rest. Readers that have an old file open finish on it. What is about to be replaced is compared

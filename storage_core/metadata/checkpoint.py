@@ -36,7 +36,7 @@ def line_of(
     topic: str, partition: int, topic_uuid: uuid.UUID, state: PartitionState
 ) -> Checkpoint | None:
     """The line of a partition that was left in this state; None while bytes wait for a sync."""
-    if state.condition != CLEAN or state.durable_end < state.end_offset:
+    if state.condition != CLEAN or state.recovery_point < state.end_offset:
         return None
     return Checkpoint(
         topic=topic,
@@ -45,7 +45,7 @@ def line_of(
         log_end_offset=state.end_offset,
         active_segment_base_offset=state.active_base,
         active_segment_size_bytes=state.active_size,
-        last_flushed_offset=state.durable_end,
+        last_flushed_offset=state.recovery_point,
     )
 
 

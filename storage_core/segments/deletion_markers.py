@@ -1,14 +1,14 @@
 """Deleting segments so that a crash never brings one back.
 
 The steps of a deletion: write ``<base>.tomb`` (with the new start offset) and sync it, remove the
-indexes, remove the log, sync the directory, remove the tomb. A segment under a tomb is gone for
-every reader at once; whoever finds a tomb after a crash does the rest. Without the sync in the
-middle a power cut could undo the removal of the log but not that of the tomb, and the start would
+indexes, remove the log, sync the directory, remove the marker. A segment under a marker is gone for
+every reader at once; whoever finds a marker after a crash does the rest. Without the sync in the
+middle a power cut could undo the removal of the log but not that of the marker, and the start would
 go back.
 
-Segments that a merge has put into the one before them go the same way, with one *range tomb* for
+Segments that a merge has put into the one before them go the same way, with one *range marker* for
 all of them: ``<first base>-<end>.tomb``. It is written when the merged segment is durable in its
-place, so whoever sees the tomb finds every record there.
+place, so whoever sees the marker finds every record there.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from contextlib import suppress
 
 import crc32c
 
-from ..format.file_names import IDX, LOG, TIMEIDX, TOMB, range_tomb_file, segment_file
+from ..format.file_names import IDX, LOG, MARKER, TIMEIDX, range_marker_file, segment_file
 from ..io.durable import create_file
 from ..vfs import Vfs
 from .listing import Listing
 
-_TOMB = struct.Struct(">4sB3xQ")
+_MARKER = struct.Struct(">4sB3xQ")
 _MAGIC, _VERSION = b"CRST", 1
 
 
-def pack_tomb(new_start: int) -> bytes:
+def pack_marker(new_start: int) -> bytes:
     """``magic CRST, version u8, 3 zero bytes, new start offset u64, CRC32C u32``, big-endian."""
-    body = _TOMB.pack(_MAGIC, _VERSION, new_start)
+    body = _MARKER.pack(_MAGIC, _VERSION, new_start)
     return body + crc32c.crc32c(body).to_bytes(4, "big")
 
 
-def unpack_tomb(data: bytes) -> int | None:
-    """The new start offset, or None when the tomb is torn; its name alone decides."""
-    if len(data) != _TOMB.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+def unpack_marker(data: bytes) -> int | None:
+    """The new start offset, or None when the marker is torn; its name alone decides."""
+    if len(data) != _MARKER.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(
+        data[-4:], "big"
+    ):
         return None
-    magic, version, new_start = _TOMB.unpack_from(data)
+    magic, version, new_start = _MARKER.unpack_from(data)
     return new_start if (magic, version) == (_MAGIC, _VERSION) else None
 
 
 def drop_segments(vfs: Vfs, directory: str, bases: Sequence[int], new_start: int) -> None:
     """Remove segments for good, oldest first. The caller holds the partition's lock."""
     for base in bases:
-        path = f"{directory}/{segment_file(base, TOMB)}"
+        path = f"{directory}/{segment_file(base, MARKER)}"
         with suppress(FileExistsError):
-            create_file(vfs, path, pack_tomb(new_start))
+            create_file(vfs, path, pack_marker(new_start))
     vfs.fsync_dir(directory)
     bury(vfs, directory, bases)
 
@@ -61,20 +63,20 @@ def drop_merged(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> Non
         bases: The segments.
         end: Where the last of them ends.
     """
-    tomb = f"{directory}/{range_tomb_file(bases[0], end)}"
+    marker = f"{directory}/{range_marker_file(bases[0], end)}"
     with suppress(FileExistsError):
-        create_file(vfs, tomb, pack_tomb(end))
+        create_file(vfs, marker, pack_marker(end))
     vfs.fsync_dir(directory)
-    _remove_files(vfs, directory, bases, [tomb])
+    _remove_files(vfs, directory, bases, [marker])
 
 
 def bury(vfs: Vfs, directory: str, bases: Sequence[int]) -> None:
-    """Finish the deletion of segments whose tombs are durable."""
-    tombs = [f"{directory}/{segment_file(base, TOMB)}" for base in bases]
-    _remove_files(vfs, directory, bases, tombs)
+    """Finish the deletion of segments whose markers are durable."""
+    markers = [f"{directory}/{segment_file(base, MARKER)}" for base in bases]
+    _remove_files(vfs, directory, bases, markers)
 
 
-def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], tombs: Sequence[str]) -> None:
+def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], markers: Sequence[str]) -> None:
     # Lowest first: a reader whose look at the directory misses a later segment finds the earlier
     # one gone as well, and looks again.
     for base in bases:
@@ -82,16 +84,16 @@ def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], tombs: Sequenc
             with suppress(FileNotFoundError):
                 vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
     vfs.fsync_dir(directory)
-    for tomb in tombs:
+    for marker in markers:
         with suppress(FileNotFoundError):
-            vfs.unlink(tomb)
+            vfs.unlink(marker)
 
 
 def finish_deletions(vfs: Vfs, directory: str, listing: Listing) -> int:
-    """Complete what a crash interrupted. The caller synced the directory: the tombs are durable."""
-    if listing.tombs:
-        bury(vfs, directory, listing.tombs)
+    """Complete interrupted deletions. The caller has synced the directory: markers are durable."""
+    if listing.markers:
+        bury(vfs, directory, listing.markers)
     if listing.merged:
-        tombs = [f"{directory}/{range_tomb_file(*bounds)}" for bounds in listing.merged]
-        _remove_files(vfs, directory, listing.covered, tombs)
-    return len(listing.tombs) + len(listing.covered)
+        markers = [f"{directory}/{range_marker_file(*bounds)}" for bounds in listing.merged]
+        _remove_files(vfs, directory, listing.covered, markers)
+    return len(listing.markers) + len(listing.covered)

@@ -11,7 +11,7 @@ from ..format.file_names import (
     BROKEN,
     LOG,
     REWRITE,
-    parse_range_tomb,
+    parse_range_marker,
     parse_segment_files,
     segment_file,
 )
@@ -21,21 +21,21 @@ from ..vfs import Vfs
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Segments of a partition; ``bases`` leaves out those under a tomb.
+    """Segments of a partition; ``bases`` leaves out those under a marker.
 
-    A tomb covers its own segment and all before it: retention removes from the start, and a power
-    cut may keep the name of a later tomb and lose that of an earlier one. A range tomb covers the
-    segments of its range, whose records stand in the segment before them since a merge; ``merged``
-    are its bounds, ``covered`` the bases of what is left of those segments. ``names`` gives the
-    log's file name of each base where the base alone does not.
+    A marker covers its own segment and all before it: retention removes from the start, and a power
+    cut may keep the name of a later marker and lose that of an earlier one. A range marker covers
+    the segments of its range, whose records stand in the segment before them since a merge;
+    ``merged`` are its bounds, ``covered`` the bases of what is left of those segments. ``names``
+    gives the log's file name of each base where the base alone does not.
     """
 
     directory: str
     bases: tuple[int, ...] = ()
-    tombs: tuple[int, ...] = ()
+    markers: tuple[int, ...] = ()
     indexes: frozenset[int] = frozenset()
     time_indexes: frozenset[int] = frozenset()
-    strangers: tuple[str, ...] = ()
+    unrecognised: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
     merged: tuple[tuple[int, int], ...] = ()
     covered: tuple[int, ...] = ()
@@ -65,9 +65,9 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         names = vfs.listdir(directory)
     except FileNotFoundError:
         return Listing(directory)
-    logs, indexes, time_indexes, tombs, strangers = parse_segment_files(names)
-    last = max(tombs, default=-1)
-    merged = tuple(sorted(filter(None, map(parse_range_tomb, strangers))))
+    logs, indexes, time_indexes, markers, unrecognised = parse_segment_files(names)
+    last = max(markers, default=-1)
+    merged = tuple(sorted(filter(None, map(parse_range_marker, unrecognised))))
     covered = (
         [
             base
@@ -80,14 +80,14 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
     return Listing(
         directory,
         bases=tuple(sorted({base for base in logs if base > last}.difference(covered))),
-        tombs=tuple(sorted({*tombs, *(base for base in logs if base <= last)})),
+        markers=tuple(sorted({*markers, *(base for base in logs if base <= last)})),
         indexes=frozenset(indexes),
         time_indexes=frozenset(time_indexes),
-        strangers=tuple(
+        unrecognised=tuple(
             sorted(
                 name
-                for name in strangers
-                if not name.endswith((BROKEN, REWRITE, ".tmp")) and not parse_range_tomb(name)
+                for name in unrecognised
+                if not name.endswith((BROKEN, REWRITE, ".tmp")) and not parse_range_marker(name)
             )
         ),
         merged=merged,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from ..brokers.detect import LOOKED_FOR, find_layout, recognise_foreign
-from ..brokers.engine import ForeignEngine
+from ..brokers.detect import LOOKED_FOR, detect_broker, find_layout
+from ..brokers.engine import BrokerEngine
 from ..brokers.isolation import IsolationLevel
 from ..config import StoreConfig
 from ..engine.api import Engine
@@ -35,7 +35,7 @@ def recognise(vfs: Vfs) -> str | None:
         names = vfs.listdir("")
     except FileNotFoundError:
         return None
-    foreign = recognise_foreign(vfs)
+    foreign = detect_broker(vfs)
     if "meta" in names and foreign is not None:
         raise LayoutMismatchError(
             f"{vfs.root} holds a native store and files of {foreign}. Move one of them away."
@@ -127,7 +127,7 @@ def make_engine(
     """The engine for a directory of this layout."""
     if layout == "native":
         return NativeEngine(vfs, config)
-    return ForeignEngine(
+    return BrokerEngine(
         vfs,
         find_layout(vfs, layout),
         config,

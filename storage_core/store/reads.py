@@ -78,7 +78,7 @@ class ReadStore:
     def visible_ends(self, topic: str) -> tuple[int, ...]:
         """The visible end of every partition at one instant: a consistent snapshot."""
         with typed_metadata_errors(topic):
-            return self._engine.visible_ends(topic)
+            return self._engine.high_watermarks(topic)
 
     def require_sound_end(self, topic: str, partition: int) -> None:
         """Raise if the log has bytes behind its end that are damaged records, not a torn one.
@@ -92,7 +92,7 @@ class ReadStore:
 
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
         """The segments below the visible end, from file names and sizes only."""
-        return self._reader(topic, partition).segments(self._visible_end(topic, partition))
+        return self._reader(topic, partition).segments(self._high_watermark(topic, partition))
 
     def read_slices(
         self,
@@ -200,7 +200,7 @@ class ReadStore:
         moment = microseconds(timestamp)
         if moment is None:
             raise InvalidRecordError("timestamp must be a datetime or integer microseconds.")
-        end = self._visible_end(topic, partition)
+        end = self._high_watermark(topic, partition)
         return self._reader(topic, partition).offset_for_timestamp(moment, end)
 
     def groups(self) -> list[str]:
@@ -231,10 +231,10 @@ class ReadStore:
         return [*self._engine.check(), *state]
 
     def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:
-        end = self._visible_end(topic, partition)
+        end = self._high_watermark(topic, partition)
         return OffsetRange(min(reader.start_offset(), end), end)
 
-    def _visible_end(self, topic: str, partition: int) -> int:
+    def _high_watermark(self, topic: str, partition: int) -> int:
         ends = self.visible_ends(topic)
         _require_one_of(len(ends), topic, partition)
         return ends[partition]

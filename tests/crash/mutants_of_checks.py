@@ -103,7 +103,9 @@ def durable_point_is_forgotten(step: str) -> Patch:
         patch.setattr(
             Recovery,
             step,
-            lambda self, *a: method(dataclasses.replace(self, durable_end=0, shown_end=0), *a),
+            lambda self, *a: method(
+                dataclasses.replace(self, recovery_point=0, high_watermark=0), *a
+            ),
         )
 
     return change

@@ -12,7 +12,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedLogError
-from storage_core.segments.deletion_markers import pack_tomb
+from storage_core.segments.deletion_markers import pack_marker
 from storage_core.vfs import PosixVfs
 from tests.crash.exploration import quickly
 from tests.crash.wrong_bytes import unfinished_bytes, wrong_bytes
@@ -149,7 +149,7 @@ def test_no_bit_of_the_watermark_shows_readers_a_wrong_end(tmp_path: Path) -> No
 def test_no_bit_of_a_tomb_brings_its_segment_back(tmp_path: Path) -> None:
     two_segments(tmp_path)
     tomb = segment(tmp_path, 0, ".tomb")
-    for bit, flipped in flips(pack_tomb(2)):
+    for bit, flipped in flips(pack_marker(2)):
         tomb.write_bytes(flipped)
         assert Store(PosixVfs(tmp_path), StoreConfig()).offsets(TOPIC, 0).start == 2, bit
 

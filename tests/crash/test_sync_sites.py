@@ -24,7 +24,7 @@ from tests.crash.sync_sites import come_to, every_site, left_out
 from tests.support.sizes import FOR_HOURS, SEED
 
 _REPLACED = "replace > replace_file"
-_CATALOG, _FILES = "foreign.catalog.ForeignCatalog", "foreign.files.RowFiles"
+_CATALOG, _FILES = "foreign.catalog.BrokerCatalog", "foreign.files.RowFiles"
 # The cheapest detector of each.
 NOTICED = {
     "catalog.Catalog.create 2 > fsync_dir": "promise of the first boot",
@@ -188,12 +188,12 @@ ARGUED_HARMLESS = {
     "foreign.compaction.put_in_place > replace_file > fsync_dir": (
         "a hint, and a stale one is noticed"
     ),
-    "foreign.upkeep.ForeignUpkeep._compacted > make_directories > fsync_dir": _MARKS,
+    "foreign.upkeep.BrokerMaintenance._compacted > make_directories > fsync_dir": _MARKS,
     **dict.fromkeys(
         (
             f"{_CATALOG}._exclusive > {_LOCKS_FOLDER}",
             f"foreign.log.RowLog._locked > {_LOCKS_FOLDER}",
-            f"foreign.upkeep.ForeignUpkeep.compact > {_LOCKS_FOLDER}",
+            f"foreign.upkeep.BrokerMaintenance.compact > {_LOCKS_FOLDER}",
         ),
         "the folder holds nothing but locks, and who writes into the one above it syncs that",
     ),
@@ -209,7 +209,7 @@ ELSEWHERE = {
     # A promise behind a kill takes too long to be kept twice: test_promises has it.
     "catalog.Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot",
     # What a broker leaves unsynced is not among our stories: its test_compaction has it.
-    "foreign.upkeep.ForeignUpkeep._sync > sync_file > fsync": "order of the calls",
+    "foreign.upkeep.BrokerMaintenance._sync > sync_file > fsync": "order of the calls",
 }
 
 

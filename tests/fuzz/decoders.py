@@ -148,7 +148,7 @@ def small_files(data: bytes, rng: Random) -> None:
     changed = mutated(data, rng)
     believed = {
         "watermark": watermark.unpack(changed) is not None,
-        "tomb": deletion_markers.unpack_tomb(changed) is not None,
+        "tomb": deletion_markers.unpack_marker(changed) is not None,
         "state word": state.unpack(changed) != state.NEVER_USED,
         "table of rows": bool(summaries.unpack(changed)),
     }

@@ -49,7 +49,7 @@ def little_memory() -> object:
 def header(**changes: int) -> FrameHeader:
     frame = finish_frame(
         draft_frame(
-            columns_of([b"value"]), relative_offset=0, durable_upto=0, compression="zstd", level=1
+            columns_of([b"value"]), relative_offset=0, recovery_point=0, compression="zstd", level=1
         )
     )
     return frame.header._replace(**changes)
@@ -97,7 +97,7 @@ from tests.stores import columns_of
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-drafted = draft_frame(columns_of([b"value" * 100] * 50), relative_offset=0, durable_upto=0,
+drafted = draft_frame(columns_of([b"value" * 100] * 50), relative_offset=0, recovery_point=0,
                       compression=sys.argv[1], level=1)
 frame = finish_frame(drafted)
 rest = b"".join(bytes(buffer) for buffer in frame.buffers)[64:]
@@ -133,7 +133,7 @@ def test_rows_that_claim_to_be_huge_are_not_read(fmt: RowFormat, length: int) ->
 def test_a_watermark_that_claims_a_billion_partitions_is_not_believed() -> None:
     head = struct.pack(">4sB3xI16s", b"CRSW", 1, 1 << 30, bytes(16))
     assert watermark.unpack(head + struct.pack(">I", crc32c.crc32c(head))) is None
-    assert deletion_markers.unpack_tomb(bytes(1000)) is None
+    assert deletion_markers.unpack_marker(bytes(1000)) is None
     assert state.unpack(bytes(1000)) == state.NEVER_USED
 
 

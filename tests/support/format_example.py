@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.metadata.opening import first_boot
-from storage_core.segments.deletion_markers import pack_tomb
+from storage_core.segments.deletion_markers import pack_marker
 from storage_core.vfs import PosixVfs
 
 NINE_O_CLOCK = 1_740_819_600_000_000
@@ -60,7 +60,7 @@ def make(path: Path, patch: pytest.MonkeyPatch) -> dict[str, bytes]:
         store.repair()
     (broken,) = (path / SEGMENTS).glob("*.broken")
     files[f"{SEGMENTS}/{broken.name}"] = broken.read_bytes()
-    files[f"{SEGMENTS}/00000000000000000000.tomb"] = pack_tomb(3)
+    files[f"{SEGMENTS}/00000000000000000000.tomb"] = pack_marker(3)
     return files
 
 

@@ -124,7 +124,7 @@ def _frame(frame: FrameInfo, visible: int | None) -> Entry:
         "timestamp_type": "append" if header.timestamp_type else "supplied",
         "min_timestamp": iso(header.min_timestamp) if header.records else None,
         "max_timestamp": iso(header.max_timestamp) if header.records else None,
-        "durable_upto": header.durable_upto,
+        "durable_upto": header.recovery_point,
         "visible": None if visible is None else frame.offset + header.span <= visible,
     }
 

@@ -63,7 +63,7 @@ ALL_COLUMNS = bytes.fromhex(
 
 def encode(columns: Columns, compression: str = "none") -> EncodedFrame:
     return finish_frame(
-        draft_frame(columns, relative_offset=5, durable_upto=3, compression=compression, level=3)
+        draft_frame(columns, relative_offset=5, recovery_point=3, compression=compression, level=3)
     )
 
 
@@ -90,7 +90,7 @@ def all_columns() -> Columns:
 def test_frame_of_one_value_has_these_bytes() -> None:
     frame = finish_frame(
         draft_frame(
-            columns_of([b"hello"]), relative_offset=0, durable_upto=0, compression="none", level=3
+            columns_of([b"hello"]), relative_offset=0, recovery_point=0, compression="none", level=3
         )
     )
     assert joined(frame).hex() == ONE_VALUE.hex()
@@ -110,7 +110,7 @@ def test_golden_frame_decodes() -> None:
         length=248,
         records=1,
         relative_offset=0,
-        durable_upto=0,
+        recovery_point=0,
         min_timestamp=T0,
         max_timestamp=T0,
         body_length=176,
@@ -129,7 +129,7 @@ def test_every_column_survives_a_round_trip(compression: str) -> None:
     assert batch.column("value").to_pylist() == [b"a", None]
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [T0, T0 + 1]
     assert batch.column("headers").to_pylist() == [None, [{"key": "h", "value": b"x"}]]
-    assert (header.records, header.relative_offset, header.durable_upto) == (2, 5, 3)
+    assert (header.records, header.relative_offset, header.recovery_point) == (2, 5, 3)
 
 
 def test_frame_without_any_value_has_no_body() -> None:

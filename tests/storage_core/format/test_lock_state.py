@@ -22,7 +22,7 @@ STATE = PartitionState(
     active_base=100,
     active_size=4096,
     end_offset=250,
-    durable_end=250,
+    recovery_point=250,
     created_us=T0,
     last_append_us=T0 + 1,
 )

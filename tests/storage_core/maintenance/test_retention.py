@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.maintenance.retention import segments_to_drop
-from storage_core.segments.deletion_markers import pack_tomb, unpack_tomb
+from storage_core.segments.deletion_markers import pack_marker, unpack_marker
 from tests.support.faulty_vfs import CHANGES, CrashError, faulty
 from tests.support.stores import (
     T0,
@@ -28,19 +28,19 @@ from tests.support.stores import (
     tree,
 )
 
-TOMB = bytes.fromhex("4352535401000000000000000000012c553cbb50")
+MARKER = bytes.fromhex("4352535401000000000000000000012c553cbb50")
 
 
 def test_tomb_has_these_bytes() -> None:
-    assert pack_tomb(300).hex() == TOMB.hex()
-    assert unpack_tomb(TOMB) == 300
+    assert pack_marker(300).hex() == MARKER.hex()
+    assert unpack_marker(MARKER) == 300
 
 
 def test_every_bit_flip_and_truncation_of_a_tomb_is_detected() -> None:
-    for bit, flipped in flips(TOMB):
-        assert unpack_tomb(flipped) is None, bit
-    for size in range(len(TOMB)):
-        assert unpack_tomb(TOMB[:size]) is None
+    for bit, flipped in flips(MARKER):
+        assert unpack_marker(flipped) is None, bit
+    for size in range(len(MARKER)):
+        assert unpack_marker(MARKER[:size]) is None
 
 
 def choose(
@@ -233,7 +233,7 @@ def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
 
 @pytest.mark.row(20, 21)
 @pytest.mark.parametrize(
-    "contents", [pack_tomb(2), b"", b"torn", bytes(20)], ids=["whole", "empty", "torn", "zeros"]
+    "contents", [pack_marker(2), b"", b"torn", bytes(20)], ids=["whole", "empty", "torn", "zeros"]
 )
 def test_tomb_hides_its_segment_from_readers_before_it_is_gone(
     tmp_path: Path, contents: bytes
@@ -254,7 +254,7 @@ def test_tomb_hides_its_segment_from_readers_before_it_is_gone(
 def test_tomb_whose_earlier_neighbour_was_lost_in_a_power_cut_covers_it(tmp_path: Path) -> None:
     """Names that were not synced may survive in any subset; the start must not split the log."""
     filled(tmp_path).close()
-    segment(tmp_path, 1, ".tomb").write_bytes(pack_tomb(2))
+    segment(tmp_path, 1, ".tomb").write_bytes(pack_marker(2))
     store = after_reboot(tmp_path)
     assert offsets(store) == [2, 3, 4]
     assert store.append(TOPIC, 0, [b"x"]).start == 5
@@ -266,7 +266,7 @@ def test_tomb_without_a_segment_is_cleared_away(tmp_path: Path) -> None:
     filled(tmp_path).close()
     for suffix in (".log", ".idx", ".timeidx"):
         segment(tmp_path, 0, suffix).unlink()
-    segment(tmp_path, 0, ".tomb").write_bytes(pack_tomb(1))
+    segment(tmp_path, 0, ".tomb").write_bytes(pack_marker(1))
     store = after_reboot(tmp_path)
     store.append(TOPIC, 0, [b"x"])
     assert names(tmp_path, ".tomb") == []
