@@ -1,4 +1,4 @@
-"""``make torture``: the tests of ``docs/guarantees.md``, longer, and the table of what they showed.
+"""``make torture``: the tests of ``docs/faults.md``, longer, and the table of what they showed.
 
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
 ``tests/support/sizes.py`` for ``TORTURE``; prints seed, figures and how the tests of a row ended.

@@ -1,4 +1,4 @@
-"""The faults of ``docs/guarantees.md``, by number, and the tests that say they cover them.
+"""The faults of ``docs/faults.md``, by number, and the tests that say they cover them.
 
 A test names its rows with ``@pytest.mark.row(8, 9)``. ``python -m tests.support.fault_rows`` writes
 the names of the tests into the table of the document; a test keeps the two the same.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.support.paths import ROOT
 
 TESTS = ROOT / "tests"
-DOCUMENT = TESTS.parent / "docs" / "guarantees.md"
+DOCUMENT = TESTS.parent / "docs" / "faults.md"
 COUNT = 43
 _LINE = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
 

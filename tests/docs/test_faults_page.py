@@ -1,4 +1,4 @@
-"""The table of faults in the document is that of the tests."""
+"""``docs/faults.md`` names, for every fault, the tests that cover it."""
 
 from __future__ import annotations
 
