@@ -1,8 +1,10 @@
 """Every place of the engine that syncs a file or a folder, found in its source.
 
-A site is named by what calls what, never by a line: ``catalog.Catalog.create > fsync_dir``, or with
-the steps that many share ``ledger.Ledger.record > replace > replace_file > fsync``. A number tells
-several calls of the same in one function apart.
+A site is named by the function that makes the call and by what it calls, never by a file or a
+line: ``Catalog.create > fsync_dir``, or with the steps of ``storage_core/io`` that many functions
+share, ``Ledger.record > replace > replace_file > fsync``. So code may move to another file without
+a change here. A number tells several calls of the same in one function apart. Only where two files
+have a function of the same name does the name of the file stand in front: ``files.create > fsync``.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,36 +26,69 @@ from tests.support.faulty_vfs import FaultyVfs
 
 _ROOT = Path(storage_core.__file__).parent
 _SYNCS = ("fsync", "fsync_dir")
-_SHARED = ("durable.py", "metafile.py")
-"""Their functions are not sites: who calls them is."""
+_SHARED = _ROOT / "io"
+"""The functions of this folder are not sites: each of their callers is."""
 Line = tuple[str, int]
 
 
-def _modules() -> Iterator[tuple[Path, str]]:
+class Call(NamedTuple):
+    """A call that may sync: where it stands, what it calls, and the lines it takes."""
+
+    function: str
+    called: str
+    lines: range
+
+
+def _sources() -> Iterator[Path]:
     for path in sorted(_ROOT.rglob("*.py")):
-        below = path.relative_to(_ROOT)
-        if below.parts[0] not in ("vfs", "cli"):
-            yield path, ".".join(below.with_suffix("").parts)
+        if path.relative_to(_ROOT).parts[0] not in ("vfs", "cli"):
+            yield path
 
 
-def _calls(node: ast.AST, name: str = "") -> Iterator[tuple[str, ast.Call]]:
-    """All calls below, each with the function it stands in."""
-    for below in ast.iter_child_nodes(node):
-        if isinstance(below, ast.FunctionDef | ast.ClassDef):
-            yield from _calls(below, f"{name}.{below.name}" if name else below.name)
-        else:
-            if isinstance(below, ast.Call):
-                yield name, below
-            yield from _calls(below, name)
+def _calls(path: Path) -> Iterator[Call]:
+    """All calls of a file that do not say ``sync=False``, in the order of the source."""
+    tree = ast.parse(path.read_text())
+    shared = _shared_names(tree, inside=path.is_relative_to(_SHARED))
+
+    def below(node: ast.AST, function: str) -> Iterator[Call]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                yield from below(child, f"{function}.{child.name}".lstrip("."))
+                continue
+            if isinstance(child, ast.Call) and (called := _called(child, shared)):
+                lines = range(child.lineno, (child.end_lineno or child.lineno) + 1)
+                yield Call(function, called, lines)
+            yield from below(child, function)
+
+    return below(tree, "")
 
 
-def _called(call: ast.Call) -> str:
-    """The last name of what is called, with its module if it is ``metafile``."""
+def _shared_names(tree: ast.Module, *, inside: bool) -> dict[str, str]:
+    """What a file has of the shared folder, functions and modules: by its name here, its own name.
+
+    A file inside that folder has its own functions, too.
+    """
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            if inside or _SHARED.name in (node.module or "").split("."):
+                names |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif inside and isinstance(node, ast.FunctionDef):
+            names[node.name] = node.name
+    return names
+
+
+def _called(call: ast.Call, shared: Mapping[str, str]) -> str:
+    """The name of the sync or of the shared function that is called; empty if it is neither."""
+    if not _syncs(call):
+        return ""
+    if isinstance(call.func, ast.Name):
+        return shared.get(call.func.id, "")
     if isinstance(call.func, ast.Attribute):
         of = call.func.value
-        prefix = "metafile." if isinstance(of, ast.Name) and of.id == "metafile" else ""
-        return prefix + call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+        is_shared = isinstance(of, ast.Name) and of.id in shared
+        return call.func.attr if is_shared or call.func.attr in _SYNCS else ""
+    return ""
 
 
 def _syncs(call: ast.Call) -> bool:
@@ -62,52 +97,43 @@ def _syncs(call: ast.Call) -> bool:
 
 
 @cache
-def _shared() -> dict[str, list[str]]:
+def _chains() -> dict[str, list[str]]:
     """What each shared function leads to, as ``replace_file > fsync``."""
-    found: dict[str, list[str]] = {}
-    trees = [ast.parse((_ROOT / name).read_text()) for name in _SHARED]
-    calls = [pair for tree in trees for pair in _calls(tree)]
+    calls = [call for path in _sources() if path.is_relative_to(_SHARED) for call in _calls(path)]
 
-    def chains(function: str) -> list[str]:
-        made = []
-        for name, call in calls:
-            called = _called(call)
-            if name == function and called in _SYNCS:
-                made.append(f"{function} > {called}")
-            elif name == function and called in names - {function} and _syncs(call):
-                made += [f"{function} > {chain}" for chain in chains(called)]
-        return made
+    def chains(called: str) -> list[str]:
+        if called in _SYNCS:
+            return [called]
+        below = [c.called for c in calls if c.function == called != c.called]
+        return [f"{called} > {chain}" for name in below for chain in chains(name)]
 
-    names = {name for name, _ in calls}
-    for name in names:
-        if made := chains(name):
-            found[name] = made
-    found["metafile.replace"] = found.pop("replace")
-    return found
+    return {name: chains(name) for name in (*_SYNCS, *(call.function for call in calls))}
 
 
 @cache
 def _places() -> tuple[dict[Line, str], tuple[str, ...]]:
     """The name of each line that syncs, and all sites."""
+    found = [
+        (path, call)
+        for path in _sources()
+        if not path.is_relative_to(_SHARED)
+        for call in _calls(path)
+        if _chains().get(call.called)
+    ]
+    files: dict[str, set[Path]] = {}
+    for path, call in found:
+        files.setdefault(call.function, set()).add(path)
+    often = Counter((path, call.function, call.called) for path, call in found)
+    seen = Counter[tuple[Path, str, str]]()
     lines: dict[Line, str] = {}
     sites: list[str] = []
-    for path, module in _modules():
-        if path.name in _SHARED:
-            continue
-        found = [
-            (name, _called(call), call)
-            for name, call in _calls(ast.parse(path.read_text()))
-            if (_called(call) in _SYNCS or _called(call) in _shared()) and _syncs(call)
-        ]
-        often = Counter(pair[:2] for pair in found)
-        seen = Counter[tuple[str, str]]()
-        for name, called, call in found:
-            seen[name, called] += 1
-            number = f" {seen[name, called]}" if often[name, called] > 1 else ""
-            place = f"{module}.{name}{number}"
-            for line in range(call.lineno, (call.end_lineno or call.lineno) + 1):
-                lines[str(path), line] = place
-            sites += [f"{place} > {chain}" for chain in _shared().get(called, [called])]
+    for path, call in found:
+        same = (path, call.function, call.called)
+        seen[same] += 1
+        place = f"{path.stem}." if len(files[call.function]) > 1 else ""
+        place += call.function + (f" {seen[same]}" if often[same] > 1 else "")
+        lines |= {(str(path), line): place for line in call.lines}
+        sites += [f"{place} > {chain}" for chain in _chains()[call.called]]
     return lines, tuple(sites)
 
 
@@ -122,13 +148,12 @@ def site_of(kind: str) -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.startswith(str(_ROOT)):
-            name = frame.f_code.co_name
-            if not path.endswith(_SHARED):
-                place = lines.get((path, frame.f_lineno))
-                return " > ".join([place, *steps]) if place else ""
-            if name != steps[0]:
-                steps.insert(0, name)
+        if path.startswith(f"{_SHARED}/"):
+            if frame.f_code.co_name != steps[0]:
+                steps.insert(0, frame.f_code.co_name)
+        elif path.startswith(f"{_ROOT}/"):
+            place = lines.get((path, frame.f_lineno))
+            return " > ".join([place, *steps]) if place else ""
         frame = frame.f_back
     return ""
 

@@ -24,70 +24,69 @@ from tests.crash.sync_sites import come_to, every_site, left_out
 from tests.support.sizes import FOR_HOURS, SEED
 
 _REPLACED = "replace > replace_file"
-_CATALOG, _FILES = "foreign.catalog.BrokerCatalog", "foreign.files.RowFiles"
 # The cheapest detector of each.
 NOTICED = {
-    "catalog.Catalog.create 2 > fsync_dir": "promise of the first boot",
-    "catalog.Catalog.add_partitions.grown > fsync_dir": "promise behind a kill of more partitions",
-    "catalog.Catalog._prepare 2 > create_file > fsync": "promise of the first boot",
-    "catalog.Catalog._prepare > fsync_dir": "promise of the first boot",
-    "catalog.Catalog._make_partition > fsync_dir": "promise of more partitions",
-    "catalog.Catalog.delete > fsync_dir": "topics",
-    f"catalog.Catalog._rewrite > {_REPLACED} > fsync": "promise of a setting",
-    f"catalog.Catalog._rewrite > {_REPLACED} > fsync_dir": "promise of a setting",
-    "groups.commit > sync_directories > fsync_dir": "promise behind a kill of offsets of a group",
-    f"groups.commit > {_REPLACED} > fsync": "promise of offsets of a group",
-    f"groups.commit > {_REPLACED} > fsync_dir": "promise of offsets of a group",
-    f"identity.create > {_REPLACED} > fsync": "promise of the first boot",
-    "intents.Intents.write > sync_directories > fsync_dir": "killed before fsync_dir meta",
-    "intents.Intents.write > replace_file > fsync": "commits",
-    "intents.Intents.write > replace_file > fsync_dir": "commits",
-    f"ledger.Ledger.record > {_REPLACED} > fsync": "commits",
-    f"ledger.Ledger.record > {_REPLACED} > fsync_dir": "commits",
-    "recovery.Recovery.run > fsync_dir": "killed before fsync_dir topics/t/1/segments",
-    "recovery.Recovery._recover_tail > fsync": "appends",
-    "recovery.Recovery.run > sync_directories > fsync_dir": "killed makers",
-    "replacing.Replacer.cut_off.drop > fsync_dir": "delete_records around .tomb",
-    "replacing.Replacer._swap > fsync_dir": "merge around .tomb",
-    "retention.drop_segments > fsync_dir": "drop many around unlink",
-    "retention.drop_merged > fsync_dir": "every change of a merge",
-    "retention._remove_files > fsync_dir": "drop many",
-    "rewinding.copy_to_new_file > fsync": "repaired syncs",
-    "rewinding.copy_to_new_file > fsync_dir": "failing syncs",
-    "rewinding.cut_back > fsync_dir": "full disk in appends",
-    "rewinding.cut_segment > fsync": "old frames",
-    "rewriting.SegmentRewriter.finish > fsync": "recompress",
-    "segment.ActiveSegment.sync_name > fsync_dir": "appends",
-    "segment.ActiveSegment._fsync > fsync": "appends",
-    "staging._File.finish > fsync": "commits",
-    "staging.Stage._finish > fsync_dir": "commits",
-    "staging.Stage._create > sync_directories > fsync_dir": "killed stagers",
-    "tail.Tail.adopt_file > fsync_dir": "large commits",
-    "tail.Tail._sync_closed > sync_file > fsync": "closed segments",
-    "watermark.make_durable > fsync_dir": "commits",
-    f"convert._Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
-    f"convert._Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
+    "Catalog.create 2 > fsync_dir": "promise of the first boot",
+    "Catalog.add_partitions.grown > fsync_dir": "promise behind a kill of more partitions",
+    "Catalog._prepare 2 > create_file > fsync": "promise of the first boot",
+    "Catalog._prepare > fsync_dir": "promise of the first boot",
+    "Catalog._make_partition > fsync_dir": "promise of more partitions",
+    "Catalog.delete > fsync_dir": "topics",
+    f"Catalog._rewrite > {_REPLACED} > fsync": "promise of a setting",
+    f"Catalog._rewrite > {_REPLACED} > fsync_dir": "promise of a setting",
+    "commit > sync_directories > fsync_dir": "promise behind a kill of offsets of a group",
+    f"commit > {_REPLACED} > fsync": "promise of offsets of a group",
+    f"commit > {_REPLACED} > fsync_dir": "promise of offsets of a group",
+    f"create > {_REPLACED} > fsync": "promise of the first boot",
+    "Intents.write > sync_directories > fsync_dir": "killed before fsync_dir meta",
+    "Intents.write > replace_file > fsync": "commits",
+    "Intents.write > replace_file > fsync_dir": "commits",
+    f"Ledger.record > {_REPLACED} > fsync": "commits",
+    f"Ledger.record > {_REPLACED} > fsync_dir": "commits",
+    "Recovery.run > fsync_dir": "killed before fsync_dir topics/t/1/segments",
+    "Recovery._recover_tail > fsync": "appends",
+    "Recovery.run > sync_directories > fsync_dir": "killed makers",
+    "Replacer.cut_off.drop > fsync_dir": "delete_records around .tomb",
+    "Replacer._swap > fsync_dir": "merge around .tomb",
+    "drop_segments > fsync_dir": "drop many around unlink",
+    "drop_merged > fsync_dir": "every change of a merge",
+    "_remove_files > fsync_dir": "drop many",
+    "copy_to_new_file > fsync": "repaired syncs",
+    "copy_to_new_file > fsync_dir": "failing syncs",
+    "cut_back > fsync_dir": "full disk in appends",
+    "cut_segment > fsync": "old frames",
+    "SegmentRewriter.finish > fsync": "recompress",
+    "ActiveSegment.sync_name > fsync_dir": "appends",
+    "ActiveSegment._fsync > fsync": "appends",
+    "_File.finish > fsync": "commits",
+    "Stage._finish > fsync_dir": "commits",
+    "Stage._create > sync_directories > fsync_dir": "killed stagers",
+    "Tail.adopt_file > fsync_dir": "large commits",
+    "Tail._sync_closed > sync_file > fsync": "closed segments",
+    "make_durable > fsync_dir": "commits",
+    f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
+    f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
     # Brokers' directories
-    f"{_CATALOG}.delete > fsync_dir": "deleted topics in rustlog",
-    f"{_CATALOG}._make_other > replace_file > fsync": "killed makers in rustlog",
-    f"{_CATALOG}._make_other > replace_file > fsync_dir": "killed makers in rustlog",
-    f"{_CATALOG}._sync_folders > fsync_dir": "killed makers in cursus",
-    f"{_CATALOG}._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
-    f"{_CATALOG}._register > replace_file > fsync": "topics in cursus-broker",
-    f"{_CATALOG}._register > replace_file > fsync_dir": "topics in cursus-broker",
-    "foreign.compaction.BrokerCompactor.rewrite > fsync": COMPACTED_BROKER,
-    "foreign.compaction.put_in_place > create_file > fsync": COMPACTED_BROKER,
-    "foreign.compaction.put_in_place 1 > fsync_dir": COMPACTED_BROKER,
-    f"{_FILES}._begin_at > fsync_dir": "later beginning in rustlog",
-    f"{_FILES}.sync > sync_file > fsync": "appends in rustlog",
-    f"{_FILES}.sync > fsync_dir": "appends in rustlog",
-    f"{_FILES}.sync > sync_directories > fsync_dir": "killed makers in rustlog",
-    f"{_FILES}.rewind > keep_head > fsync": "commits in rustlog",
-    f"{_FILES}.rewind > fsync_dir": "commits in rustlog",
-    f"{_FILES}._create > fsync_dir": "appends in rustlog",
-    f"{_FILES}._write > fsync": "appends in rustlog",
-    f"{_FILES}._raise_watermark > replace_file > fsync_dir": "watermarks in cursus-broker",
-    "foreign.retention._remove > fsync_dir": "deletions in rustlog",
+    "BrokerCatalog.delete > fsync_dir": "deleted topics in rustlog",
+    "BrokerCatalog._make_other > replace_file > fsync": "killed makers in rustlog",
+    "BrokerCatalog._make_other > replace_file > fsync_dir": "killed makers in rustlog",
+    "BrokerCatalog._sync_folders > fsync_dir": "killed makers in cursus",
+    "BrokerCatalog._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
+    "BrokerCatalog._register > replace_file > fsync": "topics in cursus-broker",
+    "BrokerCatalog._register > replace_file > fsync_dir": "topics in cursus-broker",
+    "BrokerCompactor.rewrite > fsync": COMPACTED_BROKER,
+    "put_in_place > create_file > fsync": COMPACTED_BROKER,
+    "put_in_place 1 > fsync_dir": COMPACTED_BROKER,
+    "RowFiles._begin_at > fsync_dir": "later beginning in rustlog",
+    "RowFiles.sync > sync_file > fsync": "appends in rustlog",
+    "RowFiles.sync > fsync_dir": "appends in rustlog",
+    "RowFiles.sync > sync_directories > fsync_dir": "killed makers in rustlog",
+    "RowFiles.rewind > keep_head > fsync": "commits in rustlog",
+    "RowFiles.rewind > fsync_dir": "commits in rustlog",
+    "RowFiles._create > fsync_dir": "appends in rustlog",
+    "RowFiles._write > fsync": "appends in rustlog",
+    "RowFiles._raise_watermark > replace_file > fsync_dir": "watermarks in cursus-broker",
+    "_remove > fsync_dir": "deletions in rustlog",
 }
 _LOCKS_FOLDER = "ensure_lock_file > make_directories > fsync_dir"
 _LOCKS = ("ensure_lock_file > create_file > fsync", "ensure_lock_file > fsync_dir")
@@ -100,122 +99,126 @@ ARGUED_HARMLESS = {
        site.endswith(_LOCKS)},
     **{site: "the same folders are synced right behind it" for site in every_site() if
        site.endswith(_COVERED)},
-    "catalog.Catalog.create > sync_directories > fsync_dir": (
+    "Catalog.create > sync_directories > fsync_dir": (
         "who writes to a partition first syncs all folders above it"
     ),
-    "catalog.Catalog._make_partition > make_directories > fsync_dir": (
+    "Catalog._make_partition > make_directories > fsync_dir": (
         "the same folders are synced right behind it, or by who asked for partitions"
     ),
-    "catalog.Catalog._prepare 1 > create_file > fsync": "a lock file is empty",
-    "catalog.Catalog._prepare 3 > create_file > fsync": (
+    "Catalog._prepare 1 > create_file > fsync": "a lock file is empty",
+    "Catalog._prepare 3 > create_file > fsync": (
         "visible ends that are torn fail their checksum and are worked out from the log"
     ),
-    "catalog.Catalog._make_partition > create_file > fsync": "a lock file is empty",
-    "checkpoint.merge > ensure_lock_file > make_directories > fsync_dir": (
+    "Catalog._make_partition > create_file > fsync": "a lock file is empty",
+    "merge > ensure_lock_file > make_directories > fsync_dir": (
         "the identity is made before the first checkpoint, in the same folder"
     ),
-    f"checkpoint.merge > {_REPLACED} > fsync": _HINT,
-    f"checkpoint.merge > {_REPLACED} > fsync_dir": _HINT,
-    f"clean_marks.write > {_REPLACED} > fsync": _MARKS,
-    f"clean_marks.write > {_REPLACED} > fsync_dir": _MARKS,
-    "convert._Conversion.alone > ensure_lock_file > make_directories > fsync_dir": (
+    f"merge > {_REPLACED} > fsync": _HINT,
+    f"merge > {_REPLACED} > fsync_dir": _HINT,
+    f"write > {_REPLACED} > fsync": _MARKS,
+    f"write > {_REPLACED} > fsync_dir": _MARKS,
+    "_Conversion.alone > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds a lock and what is pending below"
     ),
-    "identity.create > ensure_lock_file > make_directories > fsync_dir": (
+    "create > ensure_lock_file > make_directories > fsync_dir": (
         "the same boot makes `topics` behind it, and syncs the root then"
     ),
-    f"identity.create > {_REPLACED} > fsync_dir": (
+    f"create > {_REPLACED} > fsync_dir": (
         "the same boot writes the first checkpoint behind it, and syncs the folder then; a repair "
         "finds the identity in the topics again"
     ),
-    "groups.commit > ensure_lock_file > make_directories > fsync_dir": (
+    "commit > ensure_lock_file > make_directories > fsync_dir": (
         "who finds no offsets syncs the same folders before he writes some"
     ),
-    "opening.first_boot > sync_directories > fsync_dir": (
+    "first_boot > sync_directories > fsync_dir": (
         "who makes a topic syncs them again, and so does who writes first"
     ),
-    "intents.Intents.remove > fsync_dir": (
+    "Intents.remove > fsync_dir": (
         "an intent that comes back is finished again, and finds everything done"
     ),
-    "ledger.Ledger.hold > ensure_lock_file > make_directories > fsync_dir": (
+    "Ledger.hold > ensure_lock_file > make_directories > fsync_dir": (
         "the folder of the entries is synced before one is written"
     ),
-    "ledger.Ledger.record > sync_directories > fsync_dir": (
+    "Ledger.record > sync_directories > fsync_dir": (
         "the intent is written first, and synced the same folders"
     ),
-    "log.PartitionLog._fail > fsync": "a kill keeps the word, and no reboot believes one",
-    "rewinding.save_tail > replace_file > fsync": "bytes nobody was promised",
-    "rewinding.save_tail > replace_file > fsync_dir": "bytes nobody was promised",
-    "replacing.Replacer.held > ensure_lock_file > make_directories > fsync_dir": (
+    "PartitionLog._fail > fsync": "a kill keeps the word, and no reboot believes one",
+    "save_tail > replace_file > fsync": "bytes nobody was promised",
+    "save_tail > replace_file > fsync_dir": "bytes nobody was promised",
+    "Replacer.held > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds nothing but locks"
     ),
-    "retention.drop_segments > create_file > fsync": _NAME,
-    "retention.drop_merged > create_file > fsync": _NAME,
-    "watermark.make_durable > fsync": (
+    "drop_segments > create_file > fsync": _NAME,
+    "drop_merged > create_file > fsync": _NAME,
+    "make_durable > fsync": (
         "torn ends fail their checksum and are worked out, and the older file has no name any more"
     ),
-    "unsynced.set_aside 1 > fsync_dir": "an index is checked against the frames it leads to",
-    "unsynced.set_aside 2 > fsync_dir": (
+    "set_aside 1 > fsync_dir": "an index is checked against the frames it leads to",
+    "set_aside 2 > fsync_dir": (
         "what comes back goes on where it did before, or is set aside once more"
     ),
     # Brokers' directories
-    f"{_CATALOG}.delete > make_directories > fsync_dir": "a folder for what is being deleted",
-    f"{_CATALOG}._make_other > sync_directories > fsync_dir": (
+    "BrokerCatalog.delete > make_directories > fsync_dir": "a folder for what is being deleted",
+    "BrokerCatalog._make_other > sync_directories > fsync_dir": (
         "what a topic's identity is compared with is written by commits, which sync the same folder"
     ),
-    f"{_CATALOG}._make_logs > make_directories > fsync_dir": "the same folders are synced below",
-    f"{_CATALOG}._make_logs > create_file > fsync": "an empty log",
-    f"{_FILES}._create > create_file > fsync": "an empty log",
-    f"{_FILES}._create > make_directories > fsync_dir": (
+    "BrokerCatalog._make_logs > make_directories > fsync_dir": "the same folders are synced below",
+    "BrokerCatalog._make_logs > create_file > fsync": "an empty log",
+    "RowFiles._create > create_file > fsync": "an empty log",
+    "RowFiles._create > make_directories > fsync_dir": (
         "who finds or makes the first file syncs all folders above it"
     ),
-    f"{_FILES}._cut > make_directories > fsync_dir": "bytes nobody was promised",
-    f"{_FILES}._cut > replace_file > fsync": "bytes nobody was promised",
-    f"{_FILES}._cut > replace_file > fsync_dir": "bytes nobody was promised",
-    f"{_FILES}._add_index_entries > fsync": "a hint; the broker itself writes it without a sync",
-    "foreign.compaction.put_in_place 2 > fsync_dir": (
+    "RowFiles._cut > make_directories > fsync_dir": "bytes nobody was promised",
+    "RowFiles._cut > replace_file > fsync": "bytes nobody was promised",
+    "RowFiles._cut > replace_file > fsync_dir": "bytes nobody was promised",
+    "RowFiles._add_index_entries > fsync": "a hint; the broker itself writes it without a sync",
+    "put_in_place 2 > fsync_dir": (
         "the index that comes next is put into the same folder, and a stale one is noticed"
     ),
-    f"{_FILES}.rewind > keep_head > fsync_dir": "the same folder is synced behind it",
-    f"{_FILES}._cut > fsync": (
+    "RowFiles.rewind > keep_head > fsync_dir": "the same folder is synced behind it",
+    "RowFiles._cut > fsync": (
         "who finds an end that is not his own syncs it; needed only if it is his own, and a "
         "neighbour was killed in the middle of one write"
     ),
-    f"{_FILES}._raise_watermark > replace_file > fsync": (
+    "RowFiles._raise_watermark > replace_file > fsync": (
         "a watermark that cannot be read counts for nothing, and all whole records are shown"
     ),
-    "foreign.compaction.put_in_place > replace_file > fsync": "a hint, and a stale one is noticed",
-    "foreign.compaction.put_in_place > replace_file > fsync_dir": (
+    "put_in_place > replace_file > fsync": "a hint, and a stale one is noticed",
+    "put_in_place > replace_file > fsync_dir": (
         "a hint, and a stale one is noticed"
     ),
-    "foreign.upkeep.BrokerMaintenance._compacted > make_directories > fsync_dir": _MARKS,
+    "BrokerMaintenance._compacted > make_directories > fsync_dir": _MARKS,
     **dict.fromkeys(
         (
-            f"{_CATALOG}._exclusive > {_LOCKS_FOLDER}",
-            f"foreign.log.RowLog._locked > {_LOCKS_FOLDER}",
-            f"foreign.upkeep.BrokerMaintenance.compact > {_LOCKS_FOLDER}",
+            f"BrokerCatalog._exclusive > {_LOCKS_FOLDER}",
+            f"RowLog._locked > {_LOCKS_FOLDER}",
+            f"BrokerMaintenance.compact > {_LOCKS_FOLDER}",
         ),
         "the folder holds nothing but locks, and who writes into the one above it syncs that",
     ),
     **dict.fromkeys(
         (
-            f"foreign.summaries.Summaries._save > {_LOCKS_FOLDER}",
-            f"foreign.transaction_file.TransactionFile.save > {_LOCKS_FOLDER}",
+            f"Summaries._save > {_LOCKS_FOLDER}",
+            f"TransactionFile.save > {_LOCKS_FOLDER}",
         ),
         "the folder holds hints that are worked out again",
     ),
 }  # fmt: skip
 ELSEWHERE = {
     # A promise behind a kill takes too long to be kept twice: test_promises has it.
-    "catalog.Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot",
+    "Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot",
     # What a broker leaves unsynced is not among our stories: its test_compaction has it.
-    "foreign.upkeep.BrokerMaintenance._sync > sync_file > fsync": "order of the calls",
+    "BrokerMaintenance._sync > sync_file > fsync": "order of the calls",
 }
 
 
 def test_every_sync_has_a_detector_or_a_reason() -> None:
     known = [*NOTICED, *ARGUED_HARMLESS, *ELSEWHERE]
     assert sorted(known) == sorted(every_site())
+
+
+def test_no_two_sites_have_one_name() -> None:
+    assert len(set(every_site())) == len(every_site())
 
 
 @pytest.mark.row(1, 2, 3, 7, 11)
