@@ -8,7 +8,6 @@ from pathlib import Path
 
 from storage_core import Store, StoreConfig
 from storage_core.format.file_names import segment_file
-from storage_core.format.native import NativeLayout
 from storage_core.io.byte_source import MappedSource
 from storage_core.metadata import high_watermark as watermarks
 from storage_core.segments.active import build_indexes, write_indexes
@@ -50,12 +49,12 @@ def repeated_segment(path: Path, size: int, segment_bytes: int) -> int:
     directory = _directory(path, 0)
     original = directory / segment_file(0, ".log")
     source = MappedSource(vfs, str(original.relative_to(path)))
-    layout, interval = NativeLayout(), config.index_interval_bytes
+    interval = config.index_interval_bytes
     count = max(1, size // original.stat().st_size)
     for number in range(1, count):
         base = number * records
         os.link(original, directory / segment_file(base, ".log"))
-        builder = build_indexes(layout, source, base, interval)
+        builder = build_indexes(source, base, interval)
         write_indexes(vfs, str(directory.relative_to(path)), base, builder, source.size)
     _publish(vfs, path, {0: count * records})
     return count * records

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import BrokenFrameError, ConfigError
-from ..format.columns import Int64s
+from ..format.columns import DecodedFrame, Int64s
 from ..format.file_names import MAX_OFFSET
-from ..format.layout_protocol import DecodedFrame
 from ..format.sparse_index import SparseIndex
 from ..io.byte_source import Source, WindowSource
 from ..types import TIMESTAMP_ABSENT, OffsetPosition

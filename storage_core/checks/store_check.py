@@ -8,8 +8,7 @@ from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format.file_names import MARKER, range_marker_file, segment_file
-from ..format.layout_protocol import Layout
+from ..format.file_names import MARKER, range_marker_file, segment_file, segments_directory
 from ..io import json_files as metafile
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
@@ -53,9 +52,8 @@ class _Progress:
 class Checker:
     """Reads everything in a store once, checksums included. Others may write meanwhile."""
 
-    def __init__(self, vfs: Vfs, layout: Layout, config: StoreConfig, catalog: Catalog) -> None:
+    def __init__(self, vfs: Vfs, config: StoreConfig, catalog: Catalog) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._config = config
         self._catalog = catalog
         self._caches = ReadCaches(vfs, config)
@@ -114,7 +112,7 @@ class Checker:
 
         What was found before that stays: else a busy partition would never be done.
         """
-        directory = self._layout.log_directory(topic, partition)
+        directory = segments_directory(topic, partition)
         progress = _Progress()
         while True:
             listing = list_segments(self._vfs, directory)
@@ -208,7 +206,7 @@ class Checker:
         try:
             with typed_read_errors(topic, partition, path):
                 segment = SegmentReader(
-                    self._vfs, self._layout, listing.directory, base, self._config, self._caches,
+                    self._vfs, listing.directory, base, self._config, self._caches,
                     # Else it may be cut under our eyes, which a map does not survive.
                     closed=following is not None and visible is not None and following <= visible,
                 )  # fmt: skip

@@ -16,7 +16,7 @@ from ..config import StoreConfig
 from ..errors import StorageError
 from ..format import lock_state as states
 from ..format.columns import Columns
-from ..format.native import NativeLayout
+from ..format.file_names import segments_directory
 from ..io.durable import read_file
 from ..io.io_errors import typed_metadata_errors, watermark_lost
 from ..log.interval_sync import Flusher
@@ -47,7 +47,6 @@ class NativeEngine:
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
         self._vfs = vfs
         self._config = config
-        self._layout = NativeLayout()
         self._catalog = Catalog(vfs, config)
         self._caches = ReadCaches(vfs, config)
         self._lock = threading.Lock()
@@ -85,15 +84,15 @@ class NativeEngine:
         with self._lock:
             reader = self._readers.get((found.uuid, partition))
             if reader is None:
-                directory = self._layout.log_directory(topic, partition)
+                directory = segments_directory(topic, partition)
                 config = found.config(self._config)
-                segments = NativeSegments(self._vfs, self._layout, directory, config, self._caches)
+                segments = NativeSegments(self._vfs, directory, config, self._caches)
                 reader = PartitionReader(self._vfs, topic, partition, segments)
                 self._readers[found.uuid, partition] = reader
             return reader
 
     def check(self) -> Iterator[Problem]:
-        return Checker(self._vfs, self._layout, self._config, self._catalog).run()
+        return Checker(self._vfs, self._config, self._catalog).run()
 
     def require_writable(self) -> None:
         if self._identity is None:
@@ -148,7 +147,6 @@ class NativeEngine:
         found = self._catalog.get(topic)
         return NativeMaintenance(
             self._vfs,
-            self._layout,
             topic,
             partition,
             found.config(self._config),
@@ -182,7 +180,7 @@ class NativeEngine:
         reports = self.recover(topic)
         logs = self._all_logs(topic)
         for partition, log in logs.items():
-            maintenance.repair_indexes(self._vfs, self._layout, log, topic, partition, self._caches)
+            maintenance.repair_indexes(self._vfs, log, topic, partition, self._caches)
         self._write_checkpoint(list(logs.values()))
         return reports
 
@@ -223,7 +221,6 @@ class NativeEngine:
                 return known[1]
             log = PartitionLog(
                 self._vfs,
-                self._layout,
                 topic,
                 partition,
                 found.uuid,

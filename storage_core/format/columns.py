@@ -7,9 +7,9 @@ on nothing looks at a single record.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,21 @@ class Columns:
             headers=None if self.headers is None else self.headers.take(index),
             bounds=bounds_of(np.diff(self.bounds)[rows]),
         )
+
+
+class DecodedFrame(NamedTuple):
+    """Records of one frame; ``columns`` leaves out those without values.
+
+    ``offsets`` is None when the records are dense from ``first_offset``.
+    """
+
+    first_offset: int
+    span: int
+    rows: int
+    timestamp_type: int
+    constant_timestamp: int
+    offsets: pa.Array | None
+    columns: Mapping[str, pa.Array]
 
 
 def concat_columns(parts: Sequence[Columns]) -> Columns:

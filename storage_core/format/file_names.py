@@ -48,6 +48,11 @@ def check_no_case_clash(name: str, existing: list[str]) -> None:
             )
 
 
+def segments_directory(topic: str, partition: int) -> str:
+    """Directory of the segment files of a partition."""
+    return f"topics/{topic}/{partition}/segments"
+
+
 def segment_file(base: int, suffix: str) -> str:
     """``segment_file(7, ".log")`` is ``00000000000000000007.log``."""
     if not 0 <= base <= MAX_OFFSET:

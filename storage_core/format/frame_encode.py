@@ -6,18 +6,22 @@ body and takes its checksum, runs outside, so several may be finished at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import crc32c
 import numpy as np
 import pyarrow as pa
 
+from ..config import StoreConfig
+from ..io.parallel import spread
 from .arrow_message import Piece, message_pieces
 from .columns import TIMESTAMP, Columns, Int64s
 from .frame import (
     CODECS,
     HEADERS_BIT,
     KEY,
+    MAX_SPAN,
     SPARSE,
     TIMESTAMPS,
     TRAILER,
@@ -28,6 +32,7 @@ from .frame import (
     frame_length,
     pack_header,
 )
+from .record_sizes import fitting_rows
 
 
 class EncodedFrame(NamedTuple):
@@ -116,6 +121,69 @@ def finish_frame(draft: DraftFrame) -> EncodedFrame:
     trailer = padding + TRAILER.pack(checksum, header.length)
     views = [memoryview(piece) for piece in pieces]
     return EncodedFrame([pack_header(header), *views, trailer], header)
+
+
+class FramePlace(NamedTuple):
+    """Where a frame goes: its first offset, its segment's base offset, and the recovery point."""
+
+    offset: int
+    segment_base: int
+    recovery_point: int
+
+
+def encode_frames(
+    columns: Columns,
+    row: int,
+    place: FramePlace,
+    *,
+    room: Callable[[int], int],
+    most: int,
+    config: StoreConfig,
+) -> list[EncodedFrame]:
+    """Encode records from ``row`` on, about ``most`` bytes of them, as far as they fit.
+
+    ``room(n)`` says how many bytes the segment can take after ``n`` more. Several frames are
+    compressed at once.
+    """
+    drafts, size = list[DraftFrame](), 0
+    while row < columns.count and size < most:
+        draft = _draft_next(columns, row, place, config)
+        header = draft.header
+        if not header.codec and header.length > room(size):
+            break
+        drafts.append(draft)
+        size += header.length
+        row += header.records
+        place = place._replace(offset=place.offset + header.span)
+    frames, stored = list[EncodedFrame](), 0
+    for frame in spread(finish_frame, drafts, size):
+        if frame.header.length > room(stored):
+            break
+        frames.append(frame)
+        stored += frame.header.length
+    return frames
+
+
+def rows_for_one_frame(columns: Columns, row: int, config: StoreConfig) -> int:
+    """As many rows from ``row`` on as ``frame_records`` and ``frame_bytes`` allow, at least one."""
+    return max(1, fitting_rows(columns.bounds[row:], config.frame_records, config.frame_bytes))
+
+
+def _draft_next(columns: Columns, row: int, place: FramePlace, config: StoreConfig) -> DraftFrame:
+    rows = rows_for_one_frame(columns, row, config)
+    deltas = None
+    if columns.offsets is not None:
+        deltas = columns.offsets[row : row + rows] - place.offset
+        rows = max(1, int(np.searchsorted(deltas, MAX_SPAN)))
+        deltas = None if deltas[rows - 1] + 1 == rows else deltas[:rows]
+    return draft_frame(
+        columns.slice(row, row + rows),
+        relative_offset=place.offset - place.segment_base,
+        recovery_point=max(0, place.recovery_point - place.segment_base),
+        compression=config.compression,
+        level=config.compression_level,
+        deltas=deltas,
+    )
 
 
 def _timestamp_bounds(columns: Columns) -> tuple[int, int]:

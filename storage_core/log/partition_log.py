@@ -20,7 +20,7 @@ from ..config import StoreConfig
 from ..errors import LockTimeoutError
 from ..format import lock_state as states
 from ..format.columns import Columns
-from ..format.layout_protocol import Layout
+from ..format.file_names import segments_directory
 from ..format.lock_state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
 from ..io.durable import write_all
 from ..io.io_errors import (
@@ -50,7 +50,6 @@ class PartitionLog:
     def __init__(
         self,
         vfs: Vfs,
-        layout: Layout,
         topic: str,
         partition: int,
         topic_uuid: UUID,
@@ -60,13 +59,12 @@ class PartitionLog:
         owes_flush: bool = False,
     ) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._partition = partition
         self._uuid = topic_uuid
         self._lock_path = f"topics/{topic}/{partition}/lock"
         self._lock = threading.Lock()
         self._commits = commits
-        self._tail = Tail(vfs, layout, layout.log_directory(topic, partition), config)
+        self._tail = Tail(vfs, segments_directory(topic, partition), config)
         self._state = states.NEVER_USED
         self._last_sync = -math.inf  # a machine that has just started counts from zero
         self._poison: OSError | None = None
@@ -90,7 +88,7 @@ class PartitionLog:
     @property
     def base_name(self) -> str:
         """What the names of the log files begin with."""
-        return f"{self._layout.log_directory(self.topic, self._partition)}/"
+        return f"{segments_directory(self.topic, self._partition)}/"
 
     @property
     def active(self) -> ActiveFile:
@@ -253,7 +251,6 @@ class PartitionLog:
         committed = self._commits.recovery_point(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
             vfs=self._vfs,
-            layout=self._layout,
             topic=self.topic,
             partition=self._partition,
             config=self.config,

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, DamagedLogError
-from ..format.file_names import IDX, segment_file
-from ..format.layout_protocol import Layout
+from ..format.file_names import IDX, segment_file, segments_directory
+from ..format.frame_scan import last_end_offset, recovery_point_after, walk_frames
 from ..format.sparse_index import parse_sealed
 from ..io.byte_source import WindowSource
 from ..io.durable import read_file, sync_directories
@@ -32,7 +32,7 @@ from ..segments.continuity import covered_runs
 from ..segments.deletion_markers import drop_merged, finish_deletions
 from ..segments.listing import Listing, list_segments, log_path
 from ..segments.truncate import copy_to_new_file, cut_segment, save_tail
-from ..types import Extent, RecoveryReport
+from ..types import Extent, OffsetPosition, RecoveryReport
 from ..vfs import Vfs
 from .unsynced_recovery import Unsound, first_unsound, set_aside
 
@@ -53,7 +53,6 @@ class Recovery:
     """Recovery of one partition; all fields are given by who holds its lock."""
 
     vfs: Vfs
-    layout: Layout
     topic: str
     partition: int
     config: StoreConfig
@@ -66,7 +65,7 @@ class Recovery:
 
     @property
     def directory(self) -> str:
-        return self.layout.log_directory(self.topic, self.partition)
+        return segments_directory(self.topic, self.partition)
 
     def run(self) -> Recovered:
         """Do all steps and return the sound end.
@@ -131,7 +130,7 @@ class Recovery:
         """Take out what stands behind the first bad place: how many bytes, and where they are."""
         doubtful = self.rebooted or self.sync_failed
         trusted = self.recovery_point if doubtful else listing.bases[-1]
-        found = first_unsound(self.vfs, self.layout, listing, trusted)
+        found = first_unsound(self.vfs, listing, trusted)
         if found is None:
             return 0, []
         self._require_lost(found)
@@ -149,7 +148,7 @@ class Recovery:
     def _finish_replacement(self, listing: Listing) -> int:
         """Check that the segments join up; remove those that another one has taken in."""
         try:
-            runs = covered_runs(self.vfs, self.layout, listing)
+            runs = covered_runs(self.vfs, listing)
         except BrokenFrameError as error:
             place = None if error.position is None else error
             raise self._damage(str(error), str(error.path), place) from error
@@ -192,14 +191,8 @@ class Recovery:
         """The last sound extent (an empty one if none is), and what stopped the walk."""
         last = self._trusted_start(source, base)
         try:
-            walk = self.layout.walk(
-                source,
-                base=base,
-                position=last.end_position,
-                offset=last.end_offset,
-                verify=True,
-            )
-            for extent in walk:
+            at = OffsetPosition(last.end_offset, last.end_position)
+            for extent in walk_frames(source, base, at=at, verify=True):
                 last = extent
         except BrokenFrameError as error:
             return last, error
@@ -219,7 +212,7 @@ class Recovery:
             return start
         head = WindowSource(self.vfs, source.fd, line.active_segment_size_bytes)
         try:
-            joins = self.layout.last_end(head, base=base) == line.log_end_offset
+            joins = last_end_offset(head, base) == line.log_end_offset
         except BrokenFrameError:
             return start
         if not joins:
@@ -230,7 +223,7 @@ class Recovery:
         self, source: WindowSource, base: int, last: Extent, path: str, error: BrokenFrameError
     ) -> None:
         """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
-        claim = self.layout.durable_claim(source, base=base, position=last.end_position)
+        claim = recovery_point_after(source, base, last.end_position)
         durable = max(self.recovery_point, claim)
         if last.end_offset < durable:
             raise self._damage(
@@ -268,7 +261,7 @@ class Recovery:
             if base not in listing.indexes or base not in listing.time_indexes
         ]
         for base in missing:
-            rebuild_indexes(self.vfs, self.layout, self.directory, base, self.config)
+            rebuild_indexes(self.vfs, self.directory, base, self.config)
         return len(missing)
 
     def _damage(

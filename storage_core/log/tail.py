@@ -11,8 +11,7 @@ from ..config import MIB, StoreConfig
 from ..errors import InvalidRecordError
 from ..format.columns import Columns, Int64s
 from ..format.frame import MAX_SPAN
-from ..format.frame_encode import EncodedFrame
-from ..format.layout_protocol import Chunk, Layout, Place
+from ..format.frame_encode import EncodedFrame, FramePlace, encode_frames
 from ..format.lock_state import PartitionState
 from ..io.byte_source import MappedSource
 from ..io.durable import link_over_empty, sync_file
@@ -31,9 +30,8 @@ _WRITEBACK_BYTES = MIB
 class Tail:
     """Where records are written. Not thread-safe: the holder of the partition's lock uses it."""
 
-    def __init__(self, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig) -> None:
+    def __init__(self, vfs: Vfs, directory: str, config: StoreConfig) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._directory = directory
         self._config = config
         self._active: ActiveSegment | None = None
@@ -73,7 +71,6 @@ class Tail:
     def _resume(self, base: int, size: int, created_us: int) -> None:
         self._active = ActiveSegment.resume(
             self._vfs,
-            self._layout,
             self._directory,
             self._config,
             base=base,
@@ -115,16 +112,14 @@ class Tail:
         row = 0
         while row < columns.count:
             active = self._writable_segment()
-            place = Place(self.end, active.base, self.recovery_point)
-            chunks = self._layout.encode(
-                columns, row, place, room=active.room, most=most, config=config
-            )
-            if not chunks:
+            place = FramePlace(self.end, active.base, self.recovery_point)
+            frames = encode_frames(columns, row, place, room=active.room, most=most, config=config)
+            if not frames:
                 self.roll()
                 continue
-            active.write(chunks)
+            active.write(frames)
             self.end = active.end_offset
-            row += sum(chunk.rows for chunk in chunks)
+            row += sum(frame.header.records for frame in frames)
             if synced:
                 active.begin_writeback(_WRITEBACK_BYTES)
 
@@ -152,9 +147,7 @@ class Tail:
             relative_offset=self.end - active.base,
             recovery_point=max(0, self.recovery_point - active.base),
         )
-        header = moved.header
-        size, stamp = header.length, header.max_timestamp
-        active.write([Chunk(moved.buffers, size, header.records, stamp, header.span)])
+        active.write([moved])
         self.end = active.end_offset
         active.begin_writeback(_WRITEBACK_BYTES)
 
@@ -167,7 +160,7 @@ class Tail:
         self.forget()
         source = MappedSource(self._vfs, path)
         interval = self._config.index_interval_bytes
-        builder = build_indexes(self._layout, source, self.end, interval)
+        builder = build_indexes(source, self.end, interval)
         write_indexes(self._vfs, self._directory, self.end, builder, size)
         # An empty segment may have the name already, and be all there is.
         link_over_empty(self._vfs, path, log_path(self._directory, self.end))
@@ -279,8 +272,6 @@ class Tail:
             if age_us >= self._config.segment_ms * 1000:
                 self.roll()
         if self._active is None:
-            self._active = ActiveSegment.create(
-                self._vfs, self._layout, self._directory, self._config, self.end
-            )
+            self._active = ActiveSegment.create(self._vfs, self._directory, self._config, self.end)
             self._active.sync_name()
         return self._active

@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from ..errors import BrokenFrameError, SegmentStateError
-from ..format.layout_protocol import Layout
+from ..format.frame_scan import recovery_point_after, walk_frames
 from ..io.byte_source import MappedSource
 from ..segments.continuity import end_of
 from ..segments.listing import Listing, log_path
@@ -29,7 +29,7 @@ class Unsound(NamedTuple):
     reason: str
 
 
-def first_unsound(vfs: Vfs, layout: Layout, listing: Listing, trusted: int) -> Unsound | None:
+def first_unsound(vfs: Vfs, listing: Listing, trusted: int) -> Unsound | None:
     """The first place where the closed segments do not go on; None if all of them join up.
 
     Every byte is checked, but for segments below the offset ``trusted``: there a look at the end
@@ -41,11 +41,11 @@ def first_unsound(vfs: Vfs, layout: Layout, listing: Listing, trusted: int) -> U
         if following <= trusted:
             with suppress(BrokenFrameError):
                 path = log_path(listing.directory, base)
-                after = _joined(listing, at, end_of(vfs, layout, path, base, verify=False))
+                after = _joined(listing, at, end_of(vfs, path, base, verify=False))
                 if after is not None:
                     at = after
                     continue
-        found, whole = _sound_part(vfs, layout, listing.directory, base)
+        found, whole = _sound_part(vfs, listing.directory, base)
         after = _joined(listing, at, found.offset) if whole else None
         if after is None:
             return found
@@ -59,7 +59,7 @@ def _joined(listing: Listing, at: int, end: int) -> int | None:
     return after if after > at and listing.bases[after] == end else None
 
 
-def _sound_part(vfs: Vfs, layout: Layout, directory: str, base: int) -> tuple[Unsound, bool]:
+def _sound_part(vfs: Vfs, directory: str, base: int) -> tuple[Unsound, bool]:
     """How far a segment is sound, and whether that is all of it."""
     position, offset = 0, base
     try:
@@ -67,10 +67,10 @@ def _sound_part(vfs: Vfs, layout: Layout, directory: str, base: int) -> tuple[Un
     except SegmentStateError:
         return Unsound(base, 0, base, 0, "it is empty"), False
     try:
-        for extent in layout.walk(source, base=base, position=0, offset=base, verify=True):
+        for extent in walk_frames(source, base, verify=True):
             position, offset = extent.end_position, extent.end_offset
     except BrokenFrameError as error:
-        claim = layout.durable_claim(source, base=base, position=position)
+        claim = recovery_point_after(source, base, position)
         return Unsound(base, position, offset, claim, str(error)), False
     reason = f"it ends at offset {offset}, and the next segment does not start there"
     return Unsound(base, position, offset, 0, reason), True

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ..config import Compression, StoreConfig
 from ..errors import RecoveryNeededError
-from ..format.layout_protocol import Layout
 from ..log.partition_log import PartitionLog
 from ..segments.sealed import SealedLog
 from ..segments.segment_reader import ReadCaches
@@ -34,7 +33,6 @@ class NativeMaintenance:
     def __init__(
         self,
         vfs: Vfs,
-        layout: Layout,
         topic: str,
         partition: int,
         config: StoreConfig,
@@ -45,7 +43,6 @@ class NativeMaintenance:
         guard: Callable[[PartitionLog], Guard],
     ) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._topic = topic
         self._partition = partition
         self._caches = caches
@@ -54,11 +51,11 @@ class NativeMaintenance:
         self._log = log
         self._guard = guard
         self.config = config
-        self._files = SealedLog(vfs, layout, topic, partition)
+        self._files = SealedLog(vfs, topic, partition)
 
     def expired(self, hold: int | None) -> list[int]:
         where = (self._topic, self._partition)
-        found = expired_segments(self._vfs, self._layout, self.config, *where, self._caches, hold)
+        found = expired_segments(self._vfs, self.config, *where, self._caches, hold)
         return list(found)
 
     def retain(self, hold: int | None) -> list[int]:
@@ -66,7 +63,7 @@ class NativeMaintenance:
 
         def run() -> bool:
             where = (self._topic, self._partition)
-            dropped[:] = retain_partition(self._vfs, self._layout, log, *where, self._caches, hold)
+            dropped[:] = retain_partition(self._vfs, log, *where, self._caches, hold)
             return bool(dropped)
 
         self._guard(log)(run)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format.layout_protocol import Layout
+from ..format.file_names import segments_directory
 from ..io.io_errors import typed_read_errors, typed_write_errors, watermark_lost
 from ..log.partition_log import PartitionLog
 from ..metadata import checkpoint
@@ -67,7 +67,6 @@ def recover_topic(
 
 def expired_segments(
     vfs: Vfs,
-    layout: Layout,
     config: StoreConfig,
     topic: str,
     partition: int,
@@ -77,13 +76,13 @@ def expired_segments(
     """Bases of the oldest segments that the topic's limits no longer cover. Changes nothing."""
     if not has_limits(config):
         return ()
-    directory = layout.log_directory(topic, partition)
+    directory = segments_directory(topic, partition)
     bases = list_segments(vfs, directory).bases
 
     def largest_timestamp(position: int) -> int:
         base = bases[position]
         with typed_read_errors(topic, partition, log_path(directory, base)):
-            segment = SegmentReader(vfs, layout, directory, base, config, caches, closed=True)
+            segment = SegmentReader(vfs, directory, base, config, caches, closed=True)
             return segment.largest_timestamp_in_log()
 
     stats = [vfs.stat(log_path(directory, base)) for base in bases]
@@ -129,7 +128,6 @@ def remembered_ends(
 
 def retain_partition(
     vfs: Vfs,
-    layout: Layout,
     log: PartitionLog,
     topic: str,
     partition: int,
@@ -141,9 +139,9 @@ def retain_partition(
     if not has_limits(config):
         return []
     with log.exclusive():
-        dropped = expired_segments(vfs, layout, config, topic, partition, caches, hold)
+        dropped = expired_segments(vfs, config, topic, partition, caches, hold)
         if dropped:
-            directory = layout.log_directory(topic, partition)
+            directory = segments_directory(topic, partition)
             new_start = list_segments(vfs, directory).following(dropped[-1])
             assert new_start is not None  # the active segment always stays
             drop_segments(vfs, directory, dropped, new_start)
@@ -151,19 +149,17 @@ def retain_partition(
 
 
 def repair_indexes(
-    vfs: Vfs, layout: Layout, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+    vfs: Vfs, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
 ) -> int:
     """Write anew the indexes of closed segments that do not check; return how many."""
-    directory = layout.log_directory(topic, partition)
+    directory = segments_directory(topic, partition)
     repaired = 0
     with log.exclusive():
         for base in list_segments(vfs, directory).bases[:-1]:
             with typed_read_errors(topic, partition, log_path(directory, base)):
-                segment = SegmentReader(
-                    vfs, layout, directory, base, log.config, caches, closed=True
-                )
+                segment = SegmentReader(vfs, directory, base, log.config, caches, closed=True)
                 if not segment.index_is_sound():
-                    rebuild_indexes(vfs, layout, directory, base, log.config)
+                    rebuild_indexes(vfs, directory, base, log.config)
                     repaired += 1
     return repaired
 

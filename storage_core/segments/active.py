@@ -8,7 +8,8 @@ from typing import Literal, cast
 from ..config import StoreConfig
 from ..errors import SegmentStateError
 from ..format.file_names import IDX, TIMEIDX, segment_file
-from ..format.layout_protocol import Chunk, Layout
+from ..format.frame_encode import EncodedFrame
+from ..format.frame_scan import walk_frames
 from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open, seal
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.durable import replace_file, write_all
@@ -25,7 +26,6 @@ class ActiveSegment:
     def __init__(
         self,
         vfs: Vfs,
-        layout: Layout,
         directory: str,
         config: StoreConfig,
         *,
@@ -36,7 +36,6 @@ class ActiveSegment:
         fd: int,
     ) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._directory = directory
         self._config = config
         self._fd = fd
@@ -55,14 +54,11 @@ class ActiveSegment:
         self.created_us = created_us
 
     @classmethod
-    def create(
-        cls, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, base: int
-    ) -> ActiveSegment:
+    def create(cls, vfs: Vfs, directory: str, config: StoreConfig, base: int) -> ActiveSegment:
         """Make an empty segment."""
         fd = vfs.open(log_path(directory, base), _open_mode("create", config))
         return cls(
             vfs,
-            layout,
             directory,
             config,
             base=base,
@@ -76,7 +72,6 @@ class ActiveSegment:
     def resume(
         cls,
         vfs: Vfs,
-        layout: Layout,
         directory: str,
         config: StoreConfig,
         *,
@@ -88,7 +83,6 @@ class ActiveSegment:
         """Go on with a segment that somebody wrote and left sound up to ``size``."""
         return cls(
             vfs,
-            layout,
             directory,
             config,
             base=base,
@@ -110,13 +104,15 @@ class ActiveSegment:
         size = self.size + ahead
         return 1 << 62 if size == 0 else self._config.segment_bytes - size
 
-    def write(self, chunks: Sequence[Chunk]) -> None:
+    def write(self, frames: Sequence[EncodedFrame]) -> None:
         """Append encoded records. They are durable after ``sync``, visible once published."""
         self._require_active("append to")
-        buffers = [buffer for chunk in chunks for buffer in chunk.buffers]
+        buffers = [buffer for frame in frames for buffer in frame.buffers]
         write_all(self._vfs, self._fd, buffers, self.size)
-        for chunk in chunks:
-            extent = Extent(self.size, chunk.size, self.end_offset, chunk.span, chunk.max_timestamp)
+        for _, header in frames:
+            extent = Extent(
+                self.size, header.length, self.end_offset, header.span, header.max_timestamp
+            )
             self.size = extent.end_position
             self.end_offset = extent.end_offset
             if self._builder is not None:
@@ -193,7 +189,7 @@ class ActiveSegment:
 
     def _walk_headers(self) -> IndexBuilder:
         source = WindowSource(self._vfs, self._fd, self.size)
-        return build_indexes(self._layout, source, self.base, self._config.index_interval_bytes)
+        return build_indexes(source, self.base, self._config.index_interval_bytes)
 
     def _open_index(self) -> int:
         if self._index_fd is None:
@@ -220,10 +216,10 @@ def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMod
     return cast(OpenMode, f"{kind}+{config.write_through}")
 
 
-def build_indexes(layout: Layout, source: Source, base: int, interval: int) -> IndexBuilder:
+def build_indexes(source: Source, base: int, interval: int) -> IndexBuilder:
     """Work out a segment's indexes from its headers."""
     builder = IndexBuilder(interval)
-    for extent in layout.walk(source, base=base, position=0, offset=base, verify=False):
+    for extent in walk_frames(source, base, verify=False):
         builder.add(extent)
     return builder
 
@@ -241,10 +237,8 @@ def write_indexes(
     replace_file(vfs, path, seal("time", entries, log_size), sync=False)
 
 
-def rebuild_indexes(
-    vfs: Vfs, layout: Layout, directory: str, base: int, config: StoreConfig
-) -> None:
+def rebuild_indexes(vfs: Vfs, directory: str, base: int, config: StoreConfig) -> None:
     """Write both indexes of a closed segment anew, from its headers."""
     source = MappedSource(vfs, log_path(directory, base))
-    builder = build_indexes(layout, source, base, config.index_interval_bytes)
+    builder = build_indexes(source, base, config.index_interval_bytes)
     write_indexes(vfs, directory, base, builder, source.size)

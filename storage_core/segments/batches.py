@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import StorageError
-from ..format.columns import READ_SCHEMA
-from ..format.layout_protocol import DecodedFrame
+from ..format.columns import READ_SCHEMA, DecodedFrame
 from ..types import TIMESTAMP_ABSENT
 
 JOIN_ROWS = 8192

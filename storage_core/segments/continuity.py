@@ -8,7 +8,7 @@ later one does, and those in between are its copies: readers get the same record
 from __future__ import annotations
 
 from ..errors import BrokenFrameError, SegmentStateError
-from ..format.layout_protocol import Layout
+from ..format.frame_scan import last_end_offset, walk_frames
 from ..io.byte_source import MappedSource
 from ..vfs import Vfs
 from .listing import Listing, log_path
@@ -17,7 +17,7 @@ Run = tuple[tuple[int, ...], int]
 """Bases of neighbouring segments, and the offset where the last of them ends."""
 
 
-def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
+def covered_runs(vfs: Vfs, listing: Listing) -> list[Run]:
     """Segments whose every record stands in the segment before them, in order.
 
     Such a segment is read to its last byte before anybody removes the copies.
@@ -31,7 +31,7 @@ def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
     while at + 1 < len(listing.bases):
         base, following = listing.bases[at], listing.bases[at + 1]
         path = log_path(listing.directory, base)
-        end = end_of(vfs, layout, path, base, verify=False)
+        end = end_of(vfs, path, base, verify=False)
         if end == following:
             at += 1
             continue
@@ -42,21 +42,21 @@ def covered_runs(vfs: Vfs, layout: Layout, listing: Listing) -> list[Run]:
                 "Restore the missing segments from a copy",
                 path=path,
             )
-        if end_of(vfs, layout, path, base, verify=True) != end:
+        if end_of(vfs, path, base, verify=True) != end:
             raise BrokenFrameError("its frames do not join up", path=path)
         runs.append((listing.bases[at + 1 : after], end))
         at = after
     return runs
 
 
-def end_of(vfs: Vfs, layout: Layout, path: str, base: int, *, verify: bool) -> int:
+def end_of(vfs: Vfs, path: str, base: int, *, verify: bool) -> int:
     """Where a segment ends, by its last frame, or with ``verify`` by every byte of it."""
     try:
         source = MappedSource(vfs, path)
         if not verify:
-            return layout.last_end(source, base=base)
+            return last_end_offset(source, base)
         end = base
-        for extent in layout.walk(source, base=base, position=0, offset=base, verify=True):
+        for extent in walk_frames(source, base, verify=True):
             end = extent.end_offset
         return end
     except BrokenFrameError as error:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import DataLossError
+from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
-from ..format.layout_protocol import DecodedFrame
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..types import SegmentInfo
 from ..vfs import Vfs

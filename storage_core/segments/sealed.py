@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..format.file_names import segments_directory
 from ..format.frame_scan import StoredFrame, stored_frames
-from ..format.layout_protocol import Layout
 from ..io.io_errors import typed_read_errors
 from ..vfs import FileStat, Vfs
 from .listing import list_segments, log_path
@@ -28,11 +28,11 @@ class Sealed(NamedTuple):
 class SealedLog:
     """All but the last segment of a partition: nobody writes to these. Changes nothing."""
 
-    def __init__(self, vfs: Vfs, layout: Layout, topic: str, partition: int) -> None:
+    def __init__(self, vfs: Vfs, topic: str, partition: int) -> None:
         self.vfs = vfs
         self.topic = topic
         self.partition = partition
-        self.directory = layout.log_directory(topic, partition)
+        self.directory = segments_directory(topic, partition)
 
     def start_offset(self) -> int:
         """First offset of the log; 0 if it is empty."""

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, SegmentStateError
+from ..format.columns import DecodedFrame
 from ..format.file_names import IDX, TIMEIDX, segment_file
-from ..format.layout_protocol import DecodedFrame, Layout
+from ..format.frame_scan import read_frames, walk_frames
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
@@ -51,11 +52,8 @@ class ReadCaches:
 class NativeSegments:
     """The segments of one partition, for its reader. Safe for several threads."""
 
-    def __init__(
-        self, vfs: Vfs, layout: Layout, directory: str, config: StoreConfig, caches: ReadCaches
-    ) -> None:
+    def __init__(self, vfs: Vfs, directory: str, config: StoreConfig, caches: ReadCaches) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._directory = directory
         self._config = config
         self._caches = caches
@@ -79,9 +77,8 @@ class NativeSegments:
 
     def _open(self, base: int, *, closed: bool) -> SegmentReader:
         return SegmentReader(
-            self._vfs, self._layout, self._directory, base, self._config, self._caches,
-            closed=closed,
-        )  # fmt: skip
+            self._vfs, self._directory, base, self._config, self._caches, closed=closed
+        )
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:
         """Upper bound of a closed segment's timestamps, without opening its log if possible."""
@@ -114,7 +111,6 @@ class SegmentReader:
     def __init__(
         self,
         vfs: Vfs,
-        layout: Layout,
         directory: str,
         base: int,
         config: StoreConfig,
@@ -123,7 +119,6 @@ class SegmentReader:
         closed: bool,
     ) -> None:
         self._vfs = vfs
-        self._layout = layout
         self._directory = directory
         self._interval = config.index_interval_bytes
         self._caches = caches
@@ -153,15 +148,7 @@ class SegmentReader:
     def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``; ``scan`` if all of them will be wanted."""
         at = self.locate(start)
-        return self._layout.read(
-            self._source,
-            base=self.base,
-            position=at.position,
-            offset=at.offset,
-            start=start,
-            end=end,
-            scan=scan,
-        )
+        return read_frames(self._source, self.base, at, start=start, end=end, scan=scan)
 
     def locate(self, offset: int) -> OffsetPosition:
         """Where to start in order to find ``offset``: at most one index interval before it."""
@@ -218,10 +205,7 @@ class SegmentReader:
 
     def verify(self) -> Iterator[Extent]:
         """Walk the whole segment, checking every byte. One that may be cut must not be mapped."""
-        at = OffsetPosition(self.base, 0)
-        return self._layout.walk(
-            self._source, base=self.base, position=at.position, offset=at.offset, verify=True
-        )
+        return walk_frames(self._source, self.base, verify=True)
 
     def offset_index(self) -> SparseIndex:
         """Entries of a closed segment: from its file when sound, else from the log."""
@@ -261,9 +245,7 @@ class SegmentReader:
         fd = self._vfs.open(self.path, "read")
         source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size, _HEADERS_WINDOW)
         try:
-            for extent in self._layout.walk(
-                source, base=self.base, position=0, offset=self.base, verify=False
-            ):
+            for extent in walk_frames(source, self.base, verify=False):
                 builder.add(extent)
         except BrokenFrameError:
             if self._key is None or self._vfs.stat(self.path) == self._key[1]:
@@ -277,20 +259,12 @@ class SegmentReader:
         return read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
 
     def _walk(self, at: OffsetPosition) -> Iterator[Extent]:
-        return self._layout.walk(
-            self._source, base=self.base, position=at.position, offset=at.offset, verify=False
-        )
+        return walk_frames(self._source, self.base, at=at, verify=False)
 
     def _first_in_frame(self, extent: Extent, timestamp: int) -> int:
         """First record of a frame that reaches ``timestamp``; its header says there is one."""
-        frames = self._layout.read(
-            self._source,
-            base=self.base,
-            position=extent.position,
-            offset=extent.offset,
-            start=extent.offset,
-            end=extent.end_offset,
-        )
+        at, end = OffsetPosition(extent.offset, extent.position), extent.end_offset
+        frames = read_frames(self._source, self.base, at, start=extent.offset, end=end)
         frame = next(frames, None)
         names = ("offset", "timestamp")
         batch = frame and to_batch(frame, names, extent.offset, extent.end_offset)

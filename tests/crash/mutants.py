@@ -21,7 +21,6 @@ from storage_core.commit.protocol import Committer
 from storage_core.commit.steps import CommitSteps
 from storage_core.engine import native as native_engine
 from storage_core.format import lock_state as state
-from storage_core.format.layout_protocol import Layout
 from storage_core.io import durable
 from storage_core.io import json_files as metafile
 from storage_core.log import partition_log as log
@@ -223,8 +222,8 @@ def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_ends(patch: pytest.MonkeyPatch) -> None:
-    def first(vfs: Vfs, layout: Layout, listing: Listing, _: int) -> Unsound | None:
-        return first_unsound(vfs, layout, listing, listing.bases[-1])
+    def first(vfs: Vfs, listing: Listing, _: int) -> Unsound | None:
+        return first_unsound(vfs, listing, listing.bases[-1])
 
     patch.setattr(recovery, "first_unsound", first)
 

@@ -10,8 +10,8 @@ import click
 
 from ...checks.inspect import FrameInfo, frames, indexes
 from ...errors import BrokenFrameError, PartitionNotFoundError, StorageError
+from ...format.file_names import segments_directory
 from ...format.frame import CODECS, HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
-from ...format.native import NativeLayout
 from ...io.io_errors import typed_read_errors
 from ...segments.listing import list_segments, log_path
 from ...store.store import Store
@@ -80,7 +80,7 @@ def _partitions(store: Store, topic: str, partition: int | None) -> list[int]:
 def _native(
     store: Store, topic: str, partition: int, segment: int | None, *, with_records: bool
 ) -> Iterator[Entry]:
-    directory = NativeLayout().log_directory(topic, partition)
+    directory = segments_directory(topic, partition)
     try:
         visible: int | None = store.visible_ends(topic)[partition]
     except StorageError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...checks.inspect import time_span
 from ...errors import StorageError
-from ...format.native import NativeLayout
+from ...format.file_names import segments_directory
 from ...segments.listing import list_segments
 from ...store.store import Store
 
@@ -134,7 +134,7 @@ def recovery_due(store: Store, topic: str, partition: int) -> bool:
     """Whether the next writer must recover the partition; one that was never written need not."""
     if not store.recovery_due(topic, partition):
         return False
-    return bool(list_segments(store.vfs, NativeLayout().log_directory(topic, partition)).bases)
+    return bool(list_segments(store.vfs, segments_directory(topic, partition)).bases)
 
 
 def _look_at_partition(store: Store, topic: str, partition: int, times: bool) -> PartitionFacts:

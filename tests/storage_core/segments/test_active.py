@@ -10,8 +10,7 @@ import pytest
 from storage_core import StoreConfig
 from storage_core.errors import RecordTooLargeError, SegmentStateError
 from storage_core.format.frame import unpack_header
-from storage_core.format.layout_protocol import Chunk, Place
-from storage_core.format.native import NativeLayout
+from storage_core.format.frame_encode import EncodedFrame, FramePlace, encode_frames
 from storage_core.format.sparse_index import parse_open, parse_sealed
 from storage_core.io.byte_source import MappedSource, WindowSource
 from storage_core.segments.active import ActiveSegment
@@ -29,12 +28,12 @@ from tests.support.stores import (
     values,
 )
 
-LAYOUT, CONFIG = NativeLayout(), StoreConfig(index_interval_bytes=0)
+CONFIG = StoreConfig(index_interval_bytes=0)
 
 
-def chunk(value: bytes = b"x") -> Chunk:
-    columns, place = columns_of([value]), Place(0, 0, 0)
-    (made,) = LAYOUT.encode(columns, 0, place, room=lambda _: 1 << 30, most=1, config=CONFIG)
+def chunk(value: bytes = b"x") -> EncodedFrame:
+    columns, place = columns_of([value]), FramePlace(0, 0, 0)
+    (made,) = encode_frames(columns, 0, place, room=lambda _: 1 << 30, most=1, config=CONFIG)
     return made
 
 
@@ -45,7 +44,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def new_segment(directory: Path) -> ActiveSegment:
-    return ActiveSegment.create(faulty(directory), LAYOUT, "d", CONFIG, 0)
+    return ActiveSegment.create(faulty(directory), "d", CONFIG, 0)
 
 
 def test_sealing_makes_indexes_complete_and_the_file_read_only(directory: Path) -> None:
