@@ -1,6 +1,19 @@
 """cursus_spark: ``.format("cursus")`` for Spark, over topics in a log directory."""
 
-from .registration import register
-from .write.layout_rows import partition_by_key
+from typing import TYPE_CHECKING
+
+from storage_core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .registration import register
+    from .write.layout_rows import partition_by_key
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "registration": "register",
+            "write.layout_rows": "partition_by_key",
+        },
+    )
 
 __all__ = ["partition_by_key", "register"]

@@ -1,28 +1,55 @@
 """storage_core: a durable, partitioned commit log in a directory. No broker, no server."""
 
+from typing import TYPE_CHECKING
+
 from ._version import __version__
-from .commit.protocol import CommitResult
-from .commit.staging import Stage, StagedPart
-from .config import StoreConfig
-from .conversion.copy import Converted, convert
-from .conversion.progress import Progress
-from .errors import (
-    CommitUnknownError,
-    DataLossError,
-    LayoutNotFoundError,
-    PartitionNotFoundError,
-    StorageError,
-    TopicNotFoundError,
-)
-from .format.columns import Columns, make_columns
-from .format.partitioner import NO_KEY, partition_for_keys
-from .handlers.disk_handler import DiskHandler, ReadResult
-from .handlers.disk_manager import DiskManager
-from .io.parallel import use_processors
-from .maintenance.report import UpkeepProgress, UpkeepReport
-from .metadata.topic_file import TopicFile
-from .store.store import Store
-from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo
+from .lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .commit.protocol import CommitResult
+    from .commit.staging import Stage, StagedPart
+    from .config import StoreConfig
+    from .conversion.copy import Converted, convert
+    from .conversion.progress import Progress
+    from .errors import (
+        CommitUnknownError,
+        DataLossError,
+        LayoutNotFoundError,
+        PartitionNotFoundError,
+        StorageError,
+        TopicNotFoundError,
+    )
+    from .format.columns import Columns, make_columns
+    from .format.partitioner import NO_KEY, partition_for_keys
+    from .handlers.disk_handler import DiskHandler, ReadResult
+    from .handlers.disk_manager import DiskManager
+    from .io.parallel import use_processors
+    from .maintenance.report import UpkeepProgress, UpkeepReport
+    from .metadata.topic_file import TopicFile
+    from .store.store import Store
+    from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "commit.protocol": "CommitResult",
+            "commit.staging": "Stage StagedPart",
+            "config": "StoreConfig",
+            "conversion.copy": "Converted convert",
+            "conversion.progress": "Progress",
+            "errors": "CommitUnknownError DataLossError LayoutNotFoundError "
+            "PartitionNotFoundError StorageError TopicNotFoundError",
+            "format.columns": "Columns make_columns",
+            "format.partitioner": "NO_KEY partition_for_keys",
+            "handlers.disk_handler": "DiskHandler ReadResult",
+            "handlers.disk_manager": "DiskManager",
+            "io.parallel": "use_processors",
+            "maintenance.report": "UpkeepProgress UpkeepReport",
+            "metadata.topic_file": "TopicFile",
+            "store.store": "Store",
+            "types": "OffsetRange Problem RecoveryReport SegmentInfo",
+        },
+    )
 
 __all__ = [
     "Columns",

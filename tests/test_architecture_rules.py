@@ -22,6 +22,20 @@ KNOWN = [
 ]
 
 
+LAZY_INIT = """
+if TYPE_CHECKING:
+    from .log import A, b
+else:
+    __getattr__, __dir__ = lazy_names(__name__, {"log": "A b"})
+"""
+LAZY_MODULE = """
+if TYPE_CHECKING:
+    from ..log import tail as end
+else:
+    end = LazyModule("storage_core.log.tail")
+"""
+
+
 def module(name: str, source: str, *, package: str = "storage_core") -> Module:
     return Module(package, name, is_package=name in ("", "vfs", "log"), source=source)
 
@@ -114,12 +128,14 @@ def test_banned_package_is_found(source: str) -> None:
         ("from storage_core.vfs import base", True),
         ("from storage_core import vfs", True),
         ("def f():\n    from storage_core.testing import faults", True),
+        ("from storage_core.lazy import lazy_names", False),
     ],
 )
 def test_only_the_top_level_of_another_package_is_allowed(source: str, bad: bool) -> None:
     found = rules.foreign_imports(
         module("reader", source, package="cursus_spark"),
         top_level_only={"storage_core": ["errors", "vfs", "vfs.base"]},
+        allowed=["storage_core.lazy"],
     )
     assert bool(found) == bad
 
@@ -154,10 +170,31 @@ def test_own_imports_inside_functions_are_found(source: str, bad: bool) -> None:
         ("x = 1", True),
         ("def f():\n    return 1", True),
         ("try:\n    import lz4\nexcept ImportError:\n    pass", True),
+        (f'{LAZY_INIT}\n__all__ = ["A", "b"]', False),
+        (LAZY_INIT.replace("lazy_names", "other_names"), True),
+        (LAZY_INIT.replace("    from .log", "    x = 1\n    from .log"), True),
+        (LAZY_INIT.replace("TYPE_CHECKING", "sys.argv"), True),
     ],
 )
 def test_logic_in_init_is_found(source: str, bad: bool) -> None:
     assert bool(rules.init_logic(source)) == bad
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "bad"),
+    [
+        ("", LAZY_INIT, False),
+        ("", LAZY_INIT.replace('"A b"', '"A"'), True),
+        ("", LAZY_INIT.replace("import A, b", "import A"), True),
+        ("", LAZY_INIT.replace('"log"', '"log.tail"'), True),
+        ("vfs.base", LAZY_MODULE, False),
+        ("vfs.base", LAZY_MODULE.replace("log.tail", "log.head"), True),
+        ("vfs.base", LAZY_MODULE.replace("as end", "as start"), True),
+        ("vfs.base", "if TYPE_CHECKING:\n    from ..log import tail", False),
+    ],
+)
+def test_lazy_import_unlike_its_checked_twin_is_found(name: str, source: str, bad: bool) -> None:
+    assert bool(rules.lazy_twins(module(name, source))) == bad
 
 
 @pytest.mark.parametrize(

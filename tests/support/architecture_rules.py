@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 Folders = Mapping[str, str]
 """Folders and top-level modules of a package, lowest first, each with the reason it exists."""
@@ -115,7 +115,11 @@ def crowded_folders(paths: Iterable[str], limits: Mapping[str, int], most: int) 
 
 
 def foreign_imports(
-    module: Module, *, banned: Sequence[str] = (), top_level_only: Mapping[str, Iterable[str]]
+    module: Module,
+    *,
+    banned: Sequence[str] = (),
+    top_level_only: Mapping[str, Iterable[str]],
+    allowed: Sequence[str] = (),
 ) -> list[Problem]:
     """Some packages are not imported at all, others only by their public top level.
 
@@ -123,13 +127,14 @@ def foreign_imports(
         module: the module to look at.
         banned: packages it must not import.
         top_level_only: packages it may import names from, each with its submodules.
+        allowed: submodules it may import all the same.
     """
     problems = []
     for imported in _imports(module):
         root, _, rest = imported.module.partition(".")
         if root in banned:
             problems.append(Problem(imported.line, f"imports {root}"))
-        elif root in top_level_only:
+        elif root in top_level_only and imported.module not in allowed:
             submodules = set(top_level_only[root])
             if rest or submodules.intersection(imported.names):
                 text = f"imports a submodule of {root}: only its public names are allowed"
@@ -156,7 +161,11 @@ def function_level_imports(source: str) -> list[Problem]:
 
 
 def init_logic(source: str) -> list[Problem]:
-    """An ``__init__.py`` holds a docstring, imports and a sorted ``__all__``, nothing else."""
+    """An ``__init__.py`` holds a docstring, imports and a sorted ``__all__``, nothing else.
+
+    One exception: imports may stand under ``if TYPE_CHECKING``, with ``lazy_names`` as the other
+    branch; ``lazy_twins`` compares the two.
+    """
     problems = []
     names: list[str] | None = None
     reexports = False
@@ -170,10 +179,31 @@ def init_logic(source: str) -> list[Problem]:
             elif names != sorted(set(names)):
                 text = "__all__ is not sorted, or repeats a name"
                 problems.append(Problem(node.lineno, text))
-        elif not (position == 0 and _is_text(node)):
+        elif not (_is_lazy_table(node) or (position == 0 and _is_text(node))):
             problems.append(Problem(node.lineno, "__init__.py holds logic: move it to a module"))
     if reexports and names is None and not problems:
         problems.append(Problem(1, "__init__.py imports names but has no __all__"))
+    return problems
+
+
+def lazy_twins(module: Module) -> list[Problem]:
+    """What ``if TYPE_CHECKING`` imports is what the other branch imports at its first use.
+
+    Type checkers see the first branch only, and the program runs the second.
+    """
+    problems = []
+    for node in ast.walk(ast.parse(module.source)):
+        if not _is_type_checking(node) or not node.orelse:
+            continue
+        checked = {
+            (alias.asname or alias.name, f"{_absolute(module, each)}.{alias.name}")
+            for each in node.body
+            if isinstance(each, ast.ImportFrom)
+            for alias in each.names
+        }
+        for name, path in sorted(checked ^ set(_lazy_bindings(module, node.orelse))):
+            text = f"{name} from {path} is in one branch of TYPE_CHECKING only"
+            problems.append(Problem(node.lineno, text))
     return problems
 
 
@@ -245,17 +275,49 @@ def _own_imports(module: Module, known: Iterable[str]) -> Iterator[tuple[int, st
 
 def _imports(module: Module) -> Iterator[_Import]:
     """Yields every import of a module, at any depth, relative ones made absolute."""
-    home = [module.package, *filter(None, module.name.split("."))]
-    if not module.is_package:
-        home.pop()
     for node in ast.walk(ast.parse(module.source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield _Import(node.lineno, alias.name, ())
         elif isinstance(node, ast.ImportFrom):
-            parent = home[: len(home) - node.level + 1] if node.level else []
-            path = ".".join([*parent, *filter(None, [node.module])])
-            yield _Import(node.lineno, path, tuple(alias.name for alias in node.names))
+            names = tuple(alias.name for alias in node.names)
+            yield _Import(node.lineno, _absolute(module, node), names)
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    """The full name of the module that a ``from`` imports names of."""
+    home = [module.package, *filter(None, module.name.split("."))]
+    if not module.is_package:
+        home.pop()
+    parent = home[: len(home) - node.level + 1] if node.level else []
+    return ".".join([*parent, *filter(None, [node.module])])
+
+
+def _is_type_checking(node: ast.AST) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _lazy_bindings(module: Module, nodes: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yields each name that ``storage_core.lazy`` binds, and the full name of what it means."""
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        function = ast.unparse(node.value.func)
+        if function == "lazy_names":
+            for home, names in ast.literal_eval(node.value.args[1]).items():
+                for name in names.split():
+                    yield name, f"{module.package}.{home}.{name}"
+        elif function == "LazyModule":
+            yield ast.unparse(node.targets[0]), ast.literal_eval(node.value.args[0])
+
+
+def _is_lazy_table(node: ast.stmt) -> bool:
+    return (
+        _is_type_checking(node)
+        and all(isinstance(each, ast.ImportFrom) for each in node.body)
+        and len(node.orelse) == 1
+        and ast.unparse(node.orelse[0]).startswith("__getattr__, __dir__ = lazy_names(__name__, {")
+    )
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

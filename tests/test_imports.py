@@ -1,0 +1,101 @@
+"""A Spark task imports what it uses and no more: its process is new, and it waits for every module.
+
+A count of modules holds what a stopwatch would measure, on any machine.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import cursus_spark
+import storage_core
+from cursus_spark.options.query_options import parse_read_options, parse_write_options
+from cursus_spark.read.reader import CursusReader
+from cursus_spark.schema import read_schema
+from cursus_spark.write.writer import CursusWriter
+from storage_core import Store
+from tests.support.paths import ROOT
+
+ROWS = StructType([StructField("value", BinaryType())])
+SPARK_HAS = "import pyspark, pyspark.worker, pyspark.sql.datasource, pyarrow, numpy"
+
+READ = f"""
+import pickle, sys
+{SPARK_HAS}
+before = set(sys.modules)
+reader, task = pickle.load(sys.stdin.buffer)
+assert sum(batch.num_rows for batch in reader.read(task)) == 3
+print(*sorted(set(sys.modules) - before), sep="\\n")
+"""
+WRITE = f"""
+import pickle, sys
+{SPARK_HAS}
+before = set(sys.modules)
+writer, rows = pickle.load(sys.stdin.buffer)
+assert pickle.loads(pickle.dumps(writer.write(iter([rows])))).parts
+print(*sorted(set(sys.modules) - before), sep="\\n")
+"""
+
+
+def run(program: str, *objects: object) -> list[str]:
+    """Run a program in a new process with pickled objects on its input; its lines."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=pickle.dumps(objects),
+        capture_output=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split()
+
+
+def ours(modules: list[str]) -> list[str]:
+    return [name for name in modules if name.partition(".")[0] in ("storage_core", "cursus_spark")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    with Store.open(tmp_path / "log", create=True) as store:
+        store.create_topic("t")
+        store.append("t", 0, [b"a", b"b", b"c"])
+    return str(tmp_path / "log")
+
+
+def test_reading_task_imports_only_what_it_uses(path: str) -> None:
+    reader = CursusReader(
+        parse_read_options({"path": path, "subscribe": "t"}), read_schema(include_headers=False)
+    )
+    modules = run(READ, reader, reader.partitions()[0])
+    assert len(ours(modules)) <= 200, ours(modules)
+
+
+def test_writing_task_imports_only_what_it_uses(path: str) -> None:
+    writer = CursusWriter(parse_write_options({"path": path, "topic": "t"}), ROWS)
+    modules = run(WRITE, writer, pa.record_batch({"value": pa.array([b"a"])}))
+    assert len(ours(modules)) <= 200, ours(modules)
+
+
+@pytest.mark.parametrize("package", [storage_core, cursus_spark])
+def test_public_names_are_imported_at_their_first_use(package: object) -> None:
+    name = getattr(package, "__name__", "")
+    program = f"""
+import sys, {name} as package
+assert not [module for module in sys.modules if module.startswith("{name}.") and
+            module not in ("storage_core._version", "storage_core.lazy")]
+assert set(package.__all__) <= set(dir(package))
+for public in package.__all__:
+    assert getattr(package, public) is getattr(package, public), public
+try:
+    package.nonsense
+except AttributeError as error:
+    print(error)
+"""
+    assert " ".join(run(program)) == f"module '{name}' has no attribute 'nonsense'"
