@@ -19,10 +19,10 @@ from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
 from storage_core.commit.staging import OWN_FILE_BYTES
-from storage_core.format import frame_scan
 from storage_core.format.frame import decode_message
 from storage_core.io import parallel as spread
 from storage_core.vfs import PosixVfs
+from tests.support.patching import replaced
 from tests.support.stores import TOPIC, columns_of
 
 FRAME_RECORDS = StoreConfig().frame_records
@@ -43,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in _SEAM:
         monkeypatch.setattr(PosixVfs, name, counting(name, getattr(PosixVfs, name)))
-    monkeypatch.setattr(frame_scan, "decode_message", counting("frames", decode_message))
+    replaced(decode_message, counting("frames", decode_message))(monkeypatch)
     return counted
 
 

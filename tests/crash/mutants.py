@@ -13,31 +13,29 @@ from typing import Any
 
 import pytest
 
-from storage_core.commit import append_staged as apply
-from storage_core.commit import intents, ledger
+from storage_core.commit.append_staged import apply_parts
 from storage_core.commit.intents import Intents
 from storage_core.commit.ledger import Ledger
 from storage_core.commit.protocol import Committer
 from storage_core.commit.steps import CommitSteps
-from storage_core.engine import native as native_engine
+from storage_core.engine.native import NativeEngine
 from storage_core.format import lock_state as state
-from storage_core.io import durable
-from storage_core.io import json_files as metafile
-from storage_core.log import partition_log as log
-from storage_core.log import recovery, tail
+from storage_core.io import durable, json_files
+from storage_core.io.locks import locked
+from storage_core.log.partition_log import PartitionLog
 from storage_core.log.tail import Tail
 from storage_core.log.unsynced_recovery import Unsound, first_unsound
-from storage_core.maintenance import topics as maintenance
-from storage_core.metadata import high_watermark as watermark
-from storage_core.segments import active as segment
+from storage_core.maintenance.topics import while_durable
+from storage_core.metadata import high_watermark
 from storage_core.segments import deletion_markers
-from storage_core.segments import truncate as rewinding
-from storage_core.segments.active import ActiveSegment
+from storage_core.segments.active import ActiveSegment, write_indexes
 from storage_core.segments.listing import Listing, list_segments
+from storage_core.segments.truncate import cut_back
 from storage_core.vfs import Vfs
 from tests.crash.mutants_of_checks import CHECKS
-from tests.crash.mutating import Instead, Mutant, nothing, without
+from tests.crash.mutating import Instead, Mutant
 from tests.crash.recording import MemoryVfs
+from tests.support.patching import nothing, replaced, without
 
 
 def entry_is_trusted(patch: pytest.MonkeyPatch) -> None:
@@ -103,27 +101,27 @@ def staging_goes_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    publish = native_engine.NativeEngine.publish_ends
+    publish = NativeEngine.publish_ends
 
     def each(self: Any, topic: str, ends: dict[int, int], *, durably: bool) -> None:
         for partition, end in ends.items():
             publish(self, topic, {partition: end}, durably=durably)
 
-    patch.setattr(native_engine.NativeEngine, "publish_ends", each)
+    patch.setattr(NativeEngine, "publish_ends", each)
 
 
 def publish_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Appends show their records first and sync them later."""
-    publish = log.PartitionLog.publish
+    publish = PartitionLog.publish
 
-    def early(self: log.PartitionLog) -> None:
+    def early(self: PartitionLog) -> None:
         sync = self._tail.sync
         self._tail.sync = nothing  # type: ignore[method-assign]
         publish(self)
         self._tail.sync = sync  # type: ignore[method-assign]
         sync()
 
-    patch.setattr(log.PartitionLog, "publish", early)
+    patch.setattr(PartitionLog, "publish", early)
 
 
 def pending_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -144,17 +142,16 @@ def redo_starts_over(patch: pytest.MonkeyPatch) -> None:
     def all_of_it(vfs: Vfs, tail: Tail, intent: Any) -> None:
         start = tail.end
         moved = dataclasses.replace(intent, start=start)
-        applied(vfs, tail, moved)
+        apply_parts(vfs, tail, moved)
 
-    applied = apply.apply_parts
-    patch.setattr(log, "apply_parts", all_of_it)
+    replaced(apply_parts, all_of_it)(patch)
 
 
 def in_place(patch: pytest.MonkeyPatch) -> None:
     """Entries of the ledger are overwritten where they stand."""
 
     def overwrite(vfs: Vfs, path: str, fields: Any) -> None:
-        data = metafile.dump(fields)
+        data = json_files.dump(fields)
         try:
             fd = vfs.open(path, "create")
         except FileExistsError:
@@ -165,12 +162,12 @@ def in_place(patch: pytest.MonkeyPatch) -> None:
         vfs.close(fd)
         vfs.fsync_dir(durable.parent(path))
 
-    patch.setattr(ledger, "metafile", Instead(metafile, replace=overwrite))
+    replaced(json_files.replace, overwrite, by=(Ledger,))(patch)
 
 
 def unsynced_folders(patch: pytest.MonkeyPatch) -> None:
-    for module in (intents, ledger):
-        patch.setattr(module, "sync_directories", durable.make_directories)
+    by = (Intents, Ledger)
+    replaced(durable.sync_directories, durable.make_directories, by)(patch)
 
 
 def tombless(patch: pytest.MonkeyPatch) -> None:
@@ -179,7 +176,7 @@ def tombless(patch: pytest.MonkeyPatch) -> None:
     def drop(vfs: Vfs, directory: str, bases: Any, new_start: int) -> None:  # noqa: ARG001
         deletion_markers.bury(vfs, directory, tuple(reversed(bases)))
 
-    patch.setattr(maintenance, "drop_segments", drop)
+    replaced(deletion_markers.drop_segments, drop)(patch)
 
 
 def boot_is_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -203,12 +200,12 @@ def no_hold(*_: Any) -> Iterator[None]:
 
 def failed_syncs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """No mark is left behind a failed sync: the next writer trusts what it reads."""
-    mark = log.PartitionLog._mark
+    mark = PartitionLog._mark
 
     def dirty(self: Any, fd: int, condition: int) -> None:
         mark(self, fd, state.DIRTY if condition == state.SYNC_FAILED else condition)
 
-    patch.setattr(log.PartitionLog, "_mark", dirty)
+    patch.setattr(PartitionLog, "_mark", dirty)
 
 
 def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
@@ -225,7 +222,7 @@ def only_the_ends(patch: pytest.MonkeyPatch) -> None:
     def first(vfs: Vfs, listing: Listing, _: int) -> Unsound | None:
         return first_unsound(vfs, listing, listing.bases[-1])
 
-    patch.setattr(recovery, "first_unsound", first)
+    replaced(first_unsound, first)(patch)
 
 
 def first_file_goes_first(patch: pytest.MonkeyPatch) -> None:
@@ -235,21 +232,21 @@ def first_file_goes_first(patch: pytest.MonkeyPatch) -> None:
         found = list_segments(vfs, directory)
         return Instead(found, bases=list(reversed(found.bases)))
 
-    patch.setattr(rewinding, "list_segments", backwards)
+    replaced(list_segments, backwards, by=(cut_back,))(patch)
 
 
 def indexes_come_late(patch: pytest.MonkeyPatch) -> None:
     """A staged file is a segment before its indexes say that it is sealed."""
-    write, link, late = segment.write_indexes, durable.link_over_empty, list[Any]()
+    late = list[Any]()
 
     def linking(*arguments: Any) -> None:
-        link(*arguments)
+        durable.link_over_empty(*arguments)
         for each in late:
-            write(*each)
+            write_indexes(*each)
         late.clear()
 
-    patch.setattr(tail, "write_indexes", lambda *arguments: late.append(arguments))
-    patch.setattr(tail, "link_over_empty", linking)
+    replaced(write_indexes, lambda *arguments: late.append(arguments), by=(Tail,))(patch)
+    replaced(durable.link_over_empty, linking)(patch)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -264,7 +261,7 @@ MUTANTS: dict[str, Mutant] = {
     "the ledger is not asked": Mutant(without(Ledger, "has", lambda *_: False), "commits"),
     "the intent goes before the entry": Mutant(intent_goes_first, "commits"),
     "ends are published one by one": Mutant(publish_one_by_one, "commits"),
-    "published ends are not synced": Mutant(without(watermark, "make_durable"), "commits"),
+    "published ends are not synced": Mutant(replaced(high_watermark.make_durable), "commits"),
     "abort deletes what is decided": Mutant(abort_does_not_look, "commits"),
     # Recovery and redo
     "lost ends are worked out without looking at intents": Mutant(
@@ -283,20 +280,21 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a clean word is believed after a reboot": Mutant(boot_is_ignored, "interval"),
     # Topics without syncs
-    "segments that nobody synced are believed": Mutant(
-        without(recovery, "first_unsound"), "no syncs"
-    ),
+    "segments that nobody synced are believed": Mutant(replaced(first_unsound), "no syncs"),
     "segments that nobody synced are not read": Mutant(only_the_ends, "no syncs"),
     "syncs are promised before they are made": Mutant(
-        without(maintenance, "while_durable", lambda topic, logs, change: change()),  # noqa: ARG005
+        replaced(while_durable, lambda topic, logs, change: change()),  # noqa: ARG005
         "syncs again",
     ),
     # Retention and topics
     "segments are deleted without a tomb": Mutant(tombless, "drop many around unlink"),
     # Locks
-    "a partition's lock is not taken": Mutant(without(log, "locked", no_lock), "two writers"),
+    "a partition's lock is not taken": Mutant(
+        replaced(locked, no_lock, by=(PartitionLog,)), "two writers"
+    ),
     "the lock over visible ends is not taken": Mutant(
-        without(watermark, "locked", no_lock), "two writers"
+        replaced(locked, no_lock, by=(high_watermark.publish, high_watermark.rebuild)),
+        "two writers",
     ),
     "an application's name is not held": Mutant(without(Ledger, "hold", no_hold), "two writers"),
     # Failed syncs

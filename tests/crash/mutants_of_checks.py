@@ -10,29 +10,27 @@ from typing import Any
 import crc32c
 import pytest
 
-from storage_core.commit import append_staged as apply
-from storage_core.commit import protocol as committer
+from storage_core.commit import append_staged
+from storage_core.commit.part_validation import verify_parts
+from storage_core.commit.staging import frame_checksum
 from storage_core.commit.steps import CommitSteps
 from storage_core.format import frame
 from storage_core.format import lock_state as state
 from storage_core.format import sparse_index as index
-from storage_core.io import json_files as metafile
-from storage_core.log import recovery
+from storage_core.io import json_files
 from storage_core.log.recovery import Recovery
 from storage_core.log.tail import Tail
-from storage_core.metadata import high_watermark as watermark
-from storage_core.segments import segment_reader
+from storage_core.metadata import high_watermark
+from storage_core.segments.continuity import covered_runs
 from storage_core.segments.listing import log_path
 from storage_core.segments.segment_reader import SegmentReader
-from tests.crash.mutating import AnyChecksum, Instead, Mutant, Patch, nothing, without
+from tests.crash.mutating import AnyChecksum, Instead, Mutant
+from tests.support.patching import Patch, nothing, replaced
 
 
-def unchecked_watermark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watermark, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
-
-
-def unchecked_frames(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(frame, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
+def unchecked(*by: Any) -> Patch:
+    """These functions take every checksum for the right one."""
+    return replaced(crc32c.crc32c, AnyChecksum, by)
 
 
 def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
@@ -41,7 +39,7 @@ def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
         fields.pop("crc32c", None)
         return fields
 
-    patch.setattr(metafile, "load", load)
+    replaced(json_files.load, load)(patch)
 
 
 def any_index(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +49,7 @@ def any_index(patch: pytest.MonkeyPatch) -> None:
         entries = data[: len(data) - len(data) % index.ENTRY_BYTES][: -index.FOOTER_BYTES]
         return index._columns(entries)
 
-    patch.setattr(segment_reader, "parse_sealed", parse)
+    replaced(index.parse_sealed, parse, by=(SegmentReader,))(patch)
 
 
 def entries_are_believed(patch: pytest.MonkeyPatch) -> None:
@@ -78,10 +76,6 @@ def any_topic_of_the_name(patch: pytest.MonkeyPatch) -> None:
             self._host = host
 
     patch.setattr(CommitSteps, "plan", trusting)
-
-
-def unchecked_words(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(state, "crc32c", Instead(crc32c, crc32c=AnyChecksum))
 
 
 def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:
@@ -117,12 +111,14 @@ def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
 
 
 CHECKS: dict[str, Mutant] = {
-    "checksums of frames are not compared": Mutant(unchecked_frames, "wrong bytes of .log"),
+    "checksums of frames are not compared": Mutant(
+        unchecked(frame.unpack_header, frame.check_frame), "wrong bytes of .log"
+    ),
     "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
     "the checksum of visible ends is not compared": Mutant(
-        unchecked_watermark, "wrong bytes of watermark"
+        unchecked(high_watermark.unpack), "wrong bytes of watermark"
     ),
-    "checksums of state words are not compared": Mutant(unchecked_words, "wrong words"),
+    "checksums of state words are not compared": Mutant(unchecked(state.unpack), "wrong words"),
     "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
     "a log that ends too early is not noticed": Mutant(
         durable_point_is_forgotten("_recover_tail"), "cut logs"
@@ -134,13 +130,11 @@ CHECKS: dict[str, Mutant] = {
     "entries of indexes are believed": Mutant(entries_are_believed, "wrong bytes of .idx"),
     "a topic that was made anew is not noticed": Mutant(any_topic_of_the_name, "made anew"),
     "staged files are not compared when they are applied": Mutant(
-        without(apply, "frame_checksum", AnyChecksum), "other parts"
+        replaced(frame_checksum, AnyChecksum, by=(append_staged.read_part,)), "other parts"
     ),
-    "staged files are not compared before a commit": Mutant(
-        without(committer, "verify_parts"), "wrong parts"
-    ),
+    "staged files are not compared before a commit": Mutant(replaced(verify_parts), "wrong parts"),
     "whatever does not check is cut": Mutant(anything_is_torn, "wrong bytes"),
     "missing segments are not noticed": Mutant(
-        without(recovery, "covered_runs", lambda *_: []), "wrong bytes"
+        replaced(covered_runs, lambda *_: [], by=(Recovery,)), "wrong bytes"
     ),
 }

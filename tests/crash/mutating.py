@@ -1,13 +1,10 @@
-"""Tools to put a bug into the engine."""
+"""What a bug is that is put into the engine, and what the bugs are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pytest
-
-Patch = Callable[[pytest.MonkeyPatch], None]
+from tests.support.patching import Patch
 
 
 class Mutant(NamedTuple):
@@ -17,16 +14,8 @@ class Mutant(NamedTuple):
     noticed: str
 
 
-def nothing(*_: Any, **__: Any) -> None:
-    """A step left out."""
-
-
-def without(owner: Any, name: str, instead: Any = nothing) -> Patch:
-    return lambda patch: patch.setattr(owner, name, instead)
-
-
 class Instead:
-    """A module or an object with some names of our own."""
+    """An object with some names of our own."""
 
     def __init__(self, original: Any, **names: Any) -> None:
         self._original = original

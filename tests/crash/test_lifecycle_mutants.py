@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from storage_core.maintenance import delete_records as deleting
-from storage_core.maintenance import segment_swap as replacing
+from storage_core.maintenance import delete_records
 from storage_core.maintenance.segment_rewriter import Rewritten, SegmentRewriter
 from storage_core.maintenance.segment_swap import Replacer
 from storage_core.segments import deletion_markers
 from storage_core.vfs import Vfs
 from tests.crash.detectors import MISTAKES, FoundError, detector
 from tests.crash.exploration import quickly
+from tests.crash.mutating import Mutant
+from tests.support.patching import replaced, without
 from tests.support.sizes import SEED
-
-Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def remove_at_once(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> None:  # noqa: ARG001
@@ -36,22 +35,16 @@ def short(self: SegmentRewriter) -> Rewritten:
 
 
 FINISH = SegmentRewriter.finish
-MUTANTS: dict[str, tuple[Patch, str]] = {
-    "copies go without a tomb": (
-        lambda patch: patch.setattr(replacing, "drop_merged", remove_at_once),
-        "merge",
+MUTANTS = {
+    "copies go without a tomb": Mutant(
+        replaced(deletion_markers.drop_merged, remove_at_once, by=(Replacer,)), "merge"
     ),
-    "what waits is not written": (
-        lambda patch: patch.setattr(SegmentRewriter, "finish", short),
-        "merge",
+    "what waits is not written": Mutant(without(SegmentRewriter, "finish", short), "merge"),
+    "the rest of a cut segment is lost": Mutant(
+        replaced(delete_records._rest, drop_the_rest), "delete_records"
     ),
-    "the rest of a cut segment is lost": (
-        lambda patch: patch.setattr(deleting, "_rest", drop_the_rest),
-        "delete_records",
-    ),
-    "changed segments are replaced all the same": (
-        lambda patch: patch.setattr(Replacer, "_unchanged", lambda *_: True),
-        "merge beside a deletion",
+    "changed segments are replaced all the same": Mutant(
+        without(Replacer, "_unchanged", lambda *_: True), "merge beside a deletion"
     ),
 }
 
