@@ -65,7 +65,7 @@ def run(spark: SparkSession, log: str, report: Path, day: date) -> None:
         sf.col("order.customer").alias("key"), sf.to_json("order").alias("value"), "timestamp"
     )
     save(good, log, "orders", **once)
-    # A record's origin travels in its headers, so that somebody can look it up and send it again.
+    # The header keeps the origin of a record, so that a person can find it and send it again.
     bad = parsed.where("NOT good").selectExpr(
         "value",
         "timestamp",

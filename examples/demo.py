@@ -1,7 +1,7 @@
-"""The tour: write, read, stream, look, crash, recover. Run it with ``make demo``.
+"""The tour: write, read, stream, inspect, crash, recover. Run it with ``make demo``.
 
-Everything happens in a temporary directory that is removed at the end. What Spark itself has to say
-goes to a file there, which is shown if something goes wrong.
+Everything happens in a temporary directory that is removed at the end. Spark logs to a file there;
+the demo prints that file if something fails.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def stream(spark: SparkSession, path: Path, checkpoint: Path) -> None:
 
 
 def describe(path: Path) -> None:
-    title("4. Look at it without Spark")
+    title("4. Inspect it without Spark")
     show("cursus describe log")
     command = [sys.executable, "-m", "storage_core", "describe", str(path)]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -155,9 +155,7 @@ def crash_a_writer(path: Path) -> int:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         acknowledged = int(writer.stdout.readline())
-        say(
-            f"Another process appended; it was told that offsets up to {acknowledged - 1} are safe."
-        )
+        say(f"Another process appended. Its offsets up to {acknowledged - 1} are acknowledged.")
         size = log_bytes(path)
         while log_bytes(path) == size and writer.poll() is None:
             time.sleep(0.0005)
@@ -175,7 +173,7 @@ def crash_a_writer(path: Path) -> int:
 
 
 def look_after_the_crash(path: Path, acknowledged: int) -> None:
-    title("6. Readers do not mind")
+    title("6. Readers are not affected")
     with Store.open(path) as store:
         end = store.offsets(TOPIC, 0).end
         rows = sum(batch.num_rows for batch in store.read(TOPIC, 0))
@@ -189,10 +187,10 @@ def recover(path: Path, acknowledged: int) -> None:
     title("7. Recover")
     with Store.open(path) as store:
         report = next(done for done in store.repair() if (done.topic, done.partition) == (TOPIC, 0))
-        say("The next writer recovers by itself; repair() does it now and tells what it did:")
+        say("The next writer recovers by itself. repair() does it now and reports what it did:")
         say(f"it cut {report.cut_bytes} torn bytes and saved them as {report.saved_as};")
         extra = report.end_offset - acknowledged
-        say(f"it kept {extra} records that were whole, though nobody had been told so yet.")
+        say(f"it kept {extra} records that were whole, though not yet acknowledged.")
         written = store.append(TOPIC, 0, [b"life goes on"])
         say(f"The next append got offset {written.start}: no gap, no offset used twice.")
         offsets = [
@@ -204,7 +202,7 @@ def recover(path: Path, acknowledged: int) -> None:
 
 
 def write_until_killed(path: str) -> None:
-    """The other process: one append that is acknowledged, and then one that is too long to live."""
+    """The other process: one append that is acknowledged, then one that takes long to finish."""
     with Store.open(path) as store:
         done = store.append(TOPIC, 0, [b"a quick one"] * 50)
         print(done.end, flush=True)

@@ -56,7 +56,7 @@ def main(directory: Path) -> None:
     def take(batch: DataFrame, number: int) -> None:
         upsert(batch, number, database)
         audit(batch, number, log)
-        if number == 1:  # as after a crash behind both writes: Spark runs the batch again
+        if number == 1:  # as after a crash that follows both writes: Spark runs the batch again
             upsert(batch, number, database)
             audit(batch, number, log)
 

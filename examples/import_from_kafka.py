@@ -5,8 +5,8 @@
         --servers kafka:9092 --topic orders --partitions 6 \\
         --log /data/log --checkpoint /data/checkpoints/import
 
-Key, value, headers, timestamp and partition are kept. Offsets count anew in the log, because
-Kafka's may have gaps; where a record stood in Kafka is kept in the header ``kafka``.
+Key, value, headers, timestamp and partition are kept. Offsets start at 0 in the log, because
+Kafka's may have gaps. The header ``kafka`` keeps a record's offset in Kafka.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Read the log directory that a broker leaves behind: no broker runs, and none of its files change.
+"""Read the log directory of a broker. No broker has to run, and none of its files change.
 
     spark-submit --properties-file conf/spark-defaults.conf examples/read_broker_logs.py [DIRECTORY]
 
-DIRECTORY may belong to a cursus broker or to RustLog; which one is recognised by its files. Without
-it a small directory is made in the form of each, to have something to read.
+DIRECTORY may belong to a cursus broker or to RustLog; the files show which one. Without
+DIRECTORY the program makes a small directory of each kind and reads that.
 """
 
 from __future__ import annotations
