@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .handlers.disk_handler import DiskHandler, ReadResult
     from .handlers.disk_manager import DiskManager
     from .io.parallel import use_processors
+    from .layouts.registry import LAYOUT_NAMES
     from .maintenance.report import UpkeepProgress, UpkeepReport
     from .metadata.topic_file import TopicFile
     from .store.store import Store
@@ -44,6 +45,7 @@ else:
             "handlers.disk_handler": "DiskHandler ReadResult",
             "handlers.disk_manager": "DiskManager",
             "io.parallel": "use_processors",
+            "layouts.registry": "LAYOUT_NAMES",
             "maintenance.report": "UpkeepProgress UpkeepReport",
             "metadata.topic_file": "TopicFile",
             "store.store": "Store",
@@ -59,6 +61,7 @@ __all__ = [
     "DataLossError",
     "DiskHandler",
     "DiskManager",
+    "LAYOUT_NAMES",
     "LayoutNotFoundError",
     "NO_KEY",
     "OffsetRange",

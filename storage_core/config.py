@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args
 import yaml
 
 from .errors import ConfigError
+from .layouts.registry import LAYOUT_NAMES
 from .vfs import read_outside
 
 Compression = Literal["none", "lz4", "zstd"]
 FsyncPolicy = Literal["batch", "interval", "none"]
 WriteThrough = Literal["none", "dsync", "direct"]
 CleanupPolicy = Literal["delete", "compact", "delete,compact"]
-LayoutName = Literal["auto", "native", "cursus", "cursus-broker", "rustlog"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_FRAME_BYTES = 1 << 30
@@ -29,7 +29,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "cold_compression": get_args(Compression),
     "compression": get_args(Compression),
     "fsync": get_args(FsyncPolicy),
-    "layout": get_args(LayoutName),
+    "layout": LAYOUT_NAMES,
     "write_through": get_args(WriteThrough),
 }
 _TEXTS = ("log_dir", "node_name", "retention_hold_groups")
@@ -159,7 +159,7 @@ class StoreConfig:
     node_name: str | None = None
     write_through: WriteThrough = "none"
     log_dir: str = "./logs"
-    layout: LayoutName = "native"
+    layout: str = "native"
     disk_flush_batch_size: int = 500
     linger_ms: int = 100
     channel_buffer_size: int = 10_000

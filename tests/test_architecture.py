@@ -23,6 +23,7 @@ STORAGE_CORE = {
     "errors": "every error raised on purpose: one root, a stable code each",
     "types": "small values that pass between folders: offset ranges, reports, findings",
     "vfs": "the only place that touches files, locks and the clock",
+    "layouts": "the kinds of log directory: names, detection by file names, what each can do",
     "config": "every setting, its limits, YAML and environment",
     "io": "multi-step file operations that survive a crash between any two steps; locks",
     "format": "bytes on disk: columns, frames, sparse indexes, file names, the lock word",

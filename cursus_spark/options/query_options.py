@@ -24,7 +24,6 @@ from .offsets import (
 from .parsing import Subscription, invalid, name_text, topic_list
 from .table import BY_LOWER_NAME
 
-Layout = Literal["auto", "native", "cursus", "cursus-broker", "rustlog"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
 Compression = Literal["none", "lz4", "zstd"]
@@ -46,7 +45,7 @@ class ReadOptions:
     subscription: Subscription
     starting: OffsetSpec
     ending: OffsetSpec
-    layout: Layout = "auto"
+    layout: str = "auto"
     isolation: Isolation = "read_committed"
     by_timestamp_strategy: Strategy = "error"
     fail_on_data_loss: bool = True
@@ -77,7 +76,7 @@ class StreamWriteOptions:
 
     path: str
     topic: str | None = None
-    layout: Layout = "auto"
+    layout: str = "auto"
     partitioner: str = "murmur2"
     create_topic: bool = True
     num_partitions: int | None = None

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from storage_core import LAYOUT_NAMES
+
 from . import parsing as parse
 
 Use = Literal["read", "stream read", "write", "stream write"]
@@ -38,7 +40,6 @@ class Option:
     doc: str
 
 
-LAYOUTS = ("auto", "native", "cursus", "cursus-broker", "rustlog")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 PARTITIONERS = ("murmur2",)
 COMPRESSIONS = ("none", "lz4", "zstd")
@@ -49,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "layout",
         _ALL,
-        parse.choice(*LAYOUTS),
+        parse.choice(*LAYOUT_NAMES),
         "auto",
         "The layout of the directory: auto recognises it, and makes a new one native.",
     ),

@@ -28,12 +28,11 @@ from ..io.durable import (
     sync_directories,
 )
 from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import BROKER_TOPICS, STATE_DIRECTORY
 from ..metadata.topic_file import TopicFile, check_partitions
 from ..vfs import FileStat, Vfs
 from .layout import RowLayout
-from .names import STATE_DIRECTORY
 
-_METADATA = "__topic_metadata.json"
 _DEFAULT_SEGMENT_BYTES = StoreConfig().segment_bytes
 _LOCK = f"{STATE_DIRECTORY}/locks/topics"
 # The names of our own files beside the broker's are longer than the topic's.
@@ -203,10 +202,10 @@ class BrokerCatalog:
             kept.append({**entry, "partitions": partitions})
         document["topics"] = sorted(kept, key=lambda entry: str(entry["name"]))
         text = json.dumps(document, indent=2)
-        replace_file(self._vfs, _METADATA, text.encode())
+        replace_file(self._vfs, BROKER_TOPICS, text.encode())
 
     def _metadata(self) -> dict[str, Any]:
-        data = read_file(self._vfs, _METADATA, 1 << 24)
+        data = read_file(self._vfs, BROKER_TOPICS, 1 << 24)
         if data is None:
             topics = self._layout.names.topics(self._vfs)
             count = self._layout.names.partitions
@@ -222,8 +221,8 @@ class BrokerCatalog:
                 raise TypeError("a topic without a name")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedMetadataError(
-                f"{_METADATA} is not what the broker writes: {error}. Restore it from a copy.",
-                path=_METADATA,
+                f"{BROKER_TOPICS} is not what the broker writes: {error}. Restore it from a copy.",
+                path=BROKER_TOPICS,
             ) from error
         found: dict[str, Any] = document
         return found

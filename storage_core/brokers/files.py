@@ -21,12 +21,12 @@ from ..io.durable import (
     sync_file,
     write_all,
 )
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import TIMESTAMP_SUPPLIED
 from ..vfs import Vfs
 from .chunks import is_zero_tail
 from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from .layout import RowLayout
-from .names import STATE_DIRECTORY
 from .segments import RowSegments
 
 _MOST_BYTES = 8 << 20
@@ -79,7 +79,7 @@ class RowFiles:
             "timestamp": columns.timestamp_type == TIMESTAMP_SUPPLIED,
         }
         for name, has_values in given.items():
-            if has_values and name not in self._layout.columns:
+            if has_values and name not in self._layout.kind.columns:
                 raise UnsupportedColumnError(
                     f"layout {self._layout.name} cannot store the column {name!r}. "
                     "Leave it out, or use a native store.",

@@ -13,6 +13,10 @@ import pyarrow as pa
 from ..config import GIB, MIB
 from ..errors import BrokenFrameError, InvalidRecordError
 from ..format.columns import Columns, Int64s
+from ..layouts import registry
+from ..layouts.broker_names import BROKER_NAMES, CURSUS_NAMES, RUSTLOG_NAMES, Names
+from ..layouts.registry import Layout
+from ..vfs import Vfs
 from .codecs.encode import encode_control, encode_messages
 from .codecs.even_rows import payload_column
 from .codecs.headers import fields_from_headers, headers_column
@@ -21,7 +25,6 @@ from .codecs.ordinal import parse_ordinal
 from .codecs.records import Bodies, parse_bodies
 from .codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows
 from .codecs.rows import row_offsets as rustlog_offsets
-from .names import CursusNames, FlatNames, Names, RustlogNames
 from .transactions import TransactionColumns
 
 # Bytes of a framed form E without any text.
@@ -67,18 +70,21 @@ class RowLayout:
     ``encode`` is None where we only read; ``closing`` gives records that must follow an append.
     """
 
-    name: str
+    kind: Layout
     names: Names
     format: RowFormat
     decode: Decode
     encode: Encode | None
     ordinal: bool
     segment_bytes: int
-    columns: frozenset[str]
     parse_index: Callable[[bytes, int], IndexEntries] | None = None
     index_every: int | None = None
     isolated: bool = False
     closing: Callable[[Columns, str, int, int], list[bytes]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
 
     def overhead(self, topic: str) -> int:
         """Most bytes that a stored record has beside those of its columns."""
@@ -188,47 +194,52 @@ def _values(columns: Columns) -> pa.Array:
 
 
 CURSUS_LAYOUT = RowLayout(
-    name="cursus",
-    names=CursusNames(),
-    format=CURSUS,
-    decode=_decode_raw,
-    encode=_encode_raw,
+    registry.CURSUS,
+    CURSUS_NAMES,
+    CURSUS,
+    _decode_raw,
+    _encode_raw,
     ordinal=True,
     segment_bytes=MIB,
-    columns=frozenset({"value"}),
 )
 BROKER_LAYOUT = RowLayout(
-    name="cursus-broker",
-    names=FlatNames(padded=True),
-    format=CURSUS_BROKER,
-    decode=_decode_broker,
-    encode=_encode_broker,
+    registry.CURSUS_BROKER,
+    BROKER_NAMES,
+    CURSUS_BROKER,
+    _decode_broker,
+    _encode_broker,
     ordinal=False,
     segment_bytes=GIB,
-    columns=frozenset({"value", "key", "headers"}),
     parse_index=parse_broker_index,
     isolated=True,
     closing=_commits,
 )
 BROKER_ORDINAL_LAYOUT = RowLayout(
-    name="cursus-broker",
-    names=CursusNames(),
-    format=CURSUS,
-    decode=_decode_ordinal,
+    registry.CURSUS_BROKER,
+    CURSUS_NAMES,
+    CURSUS,
+    _decode_ordinal,
     encode=None,
     ordinal=True,
     segment_bytes=MIB,
-    columns=frozenset({"value", "key", "headers"}),
 )
 RUSTLOG_LAYOUT = RowLayout(
-    name="rustlog",
-    names=RustlogNames(),
-    format=RUSTLOG,
-    decode=_decode_rustlog,
-    encode=_encode_rustlog,
+    registry.RUSTLOG,
+    RUSTLOG_NAMES,
+    RUSTLOG,
+    _decode_rustlog,
+    _encode_rustlog,
     ordinal=False,
     segment_bytes=GIB,
-    columns=frozenset({"value"}),
     parse_index=parse_rustlog_index,
     index_every=100,
 )
+_BY_NAME = {each.name: each for each in (CURSUS_LAYOUT, BROKER_LAYOUT, RUSTLOG_LAYOUT)}
+
+
+def find_layout(vfs: Vfs, name: str) -> RowLayout:
+    """How a directory of a layout is read; ``cursus-broker`` also reads its ordinal era."""
+    found = _BY_NAME[name]
+    if found is BROKER_LAYOUT and CURSUS_NAMES.topics(vfs) and not BROKER_NAMES.topics(vfs):
+        return BROKER_ORDINAL_LAYOUT
+    return found

@@ -11,6 +11,7 @@ from ..errors import ConfigError, StoppedError, StorageError
 from ..io.durable import make_directories, sync_file
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..maintenance import clean_marks
 from ..maintenance.compaction_policy import MORE_PASSES, dirty_ratio_of, not_due
 from ..maintenance.report import Pace, UpkeepReport, require_offset
@@ -21,7 +22,6 @@ from ..vfs import Vfs
 from .compaction import BrokerCompactor, put_in_place
 from .layout import BROKER_LAYOUT, RowLayout
 from .log import RowLog
-from .names import STATE_DIRECTORY
 from .retention import drop_files, expired_files, require_droppable
 from .segments import RowSegments
 

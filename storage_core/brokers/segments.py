@@ -14,6 +14,7 @@ from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..io.lru import LruCache
+from ..layouts.broker_names import SegmentName
 from ..segments.listing import Listing, ListingCache
 from ..vfs import FileStat, Vfs
 from .chunks import is_zero_tail
@@ -21,7 +22,6 @@ from .codecs.rows import Ending
 from .isolation import IsolationLevel, PartitionIsolation, high_watermark
 from .joined import ClosedFile, JoinedSource, joined_index
 from .layout import RowLayout
-from .names import SegmentName
 from .row_end import LAST_BYTES, RowEnd, extended
 from .segment import RowSegment, WalkedEnd
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary

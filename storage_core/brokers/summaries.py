@@ -26,10 +26,10 @@ from ..format.columns import Int64s
 from ..io.byte_source import MappedSource
 from ..io.durable import read_file, replace_file
 from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..vfs import Vfs
 from .codecs.row_walk import walk_many
 from .codecs.rows import Ending, RowFormat
-from .names import STATE_DIRECTORY
 
 RECORDS_PER_ENTRY = 16
 _FILES_AT_ONCE = 512

@@ -18,8 +18,8 @@ from ..errors import DamagedMetadataError, StorageError
 from ..io import json_files as metafile
 from ..io.durable import replace_file
 from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..vfs import Vfs
-from .names import STATE_DIRECTORY
 from .transactions import TransactionColumns
 
 _FORMAT = 1

@@ -11,11 +11,11 @@ from click.shell_completion import CompletionItem
 
 from ...config import StoreConfig, setting_value
 from ...errors import StorageError
-from ...store.open_directory import LAYOUT_NAMES
+from ...layouts.registry import LAYOUT_NAMES
 from ...store.store import Store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-LAYOUTS = click.Choice(["auto", *LAYOUT_NAMES])
+LAYOUTS = click.Choice(LAYOUT_NAMES)
 ISOLATION = click.Choice(["read_committed", "read_uncommitted"])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

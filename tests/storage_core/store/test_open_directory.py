@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import LayoutNotFoundError, Store
-from storage_core.store.open_directory import LAYOUT_NAMES
+from storage_core.layouts.registry import LAYOUT_NAMES
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def odd(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("create", [False, True], ids=["open", "create"])
-@pytest.mark.parametrize("layout", ["auto", *LAYOUT_NAMES])
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
 @pytest.mark.parametrize(
     ("path", "reason"),
     [

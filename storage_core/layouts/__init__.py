@@ -1,0 +1,1 @@
+"""The kinds of log directory, and how each is recognised."""
