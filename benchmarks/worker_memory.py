@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.options.query_options import parse_write_options
+from cursus_spark.options.parse import parse_write_options
 from cursus_spark.schema import read_schema
 from cursus_spark.write.task import write_rows
 

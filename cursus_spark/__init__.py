@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from storage_core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .registration import register
-    from .write.layout_rows import partition_by_key
+    from .datasource import register
+    from .write.repartition import partition_by_key
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "registration": "register",
-            "write.layout_rows": "partition_by_key",
+            "datasource": "register",
+            "write.repartition": "partition_by_key",
         },
     )
 

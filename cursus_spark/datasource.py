@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from .errors import CursusError, one_line_errors
-from .options.query_options import (
+from .options.parse import (
     catalog_options,
     parse_read_options,
     parse_stream_read_options,
@@ -63,3 +64,8 @@ class CursusDataSource(DataSource):
         with one_line_errors():
             refuse_overwrite(overwrite)
             return CursusStreamWriter(parse_stream_write_options(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Register the data source: for ``--py-files``; an installed package is found without it."""
+    spark.dataSource.register(CursusDataSource)

@@ -53,11 +53,11 @@ CURSUS_SPARK = {
     "errors": "the one error of the connector, and how errors of the engine become it",
     "schema": "the columns of a topic as Spark and Arrow see them",
     "options": "one table of options, parsed once on the driver",
+    "store": "the store of a query, opened on the driver and in every task",
     "read": "batch reads: ranges, splits per segment, tasks",
     "write": "batch writes: rows to topic-partitions, staged by tasks, committed by the driver",
     "stream": "the Structured Streaming source and sink",
-    "datasource": "what Spark asks of a data source, as a table of contents",
-    "registration": "making the format known to a session",
+    "datasource": "what Spark asks of a data source, as a table of contents; registration",
 }
 
 FOLDERS = {"storage_core": STORAGE_CORE, "cursus_spark": CURSUS_SPARK}

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import cursus_spark
 import storage_core
-from cursus_spark.options.query_options import parse_read_options, parse_write_options
+from cursus_spark.options.parse import parse_read_options, parse_write_options
 from cursus_spark.read.reader import CursusReader
 from cursus_spark.schema import read_schema
 from cursus_spark.write.writer import CursusWriter

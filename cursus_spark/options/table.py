@@ -11,7 +11,7 @@ from typing import Literal
 
 from storage_core import LAYOUT_NAMES
 
-from . import parsing as parse
+from . import values as parse
 
 Use = Literal["read", "stream read", "write", "stream write"]
 

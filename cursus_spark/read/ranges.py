@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from storage_core import Store
 
 from ..errors import CursusError, cursus_error
 from ..options.offsets import Bound, OffsetSpec, iso_time
-from ..options.parsing import Subscription
-from ..options.query_options import ReadOptions
-
-_log = logging.getLogger("cursus_spark")
-
-TopicPartition = tuple[str, int]
-
-
-class Available(NamedTuple):
-    """What one partition holds at one instant: first offset and visible end."""
-
-    start: int
-    end: int
+from ..options.query_options import ReadOptions, Subscription
+from ..store import TopicPartition
+from .data_loss import Available, name_of, within
 
 
 def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
@@ -105,10 +93,10 @@ def resolve_start(
             return held.end
         raise cursus_error(
             "NO_OFFSET_FOR_TIMESTAMP",
-            f"No record in {_name(where)} at or after {iso_time(bound.value)}. Set "
+            f"No record in {name_of(where)} at or after {iso_time(bound.value)}. Set "
             "startingOffsetsByTimestampStrategy to 'latest' to start at the end.",
         )
-    return within(where, bound.value, held, fail=options.fail_on_data_loss)
+    return within(options, where, bound.value, held)
 
 
 def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held: Available) -> int:
@@ -120,60 +108,13 @@ def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held:
     """
     bound = options.ending.bound(*where)
     if bound.kind == "offset":
-        return within(where, bound.value, held, fail=options.fail_on_data_loss)
+        return within(options, where, bound.value, held)
     if bound.kind == "timestamp":
         found = store.offset_for_timestamp(*where, bound.value)
         if found is not None:
             return min(found, held.end)
     store.require_sound_end(*where)
     return held.end
-
-
-def within(where: TopicPartition, offset: int, held: Available, *, fail: bool) -> int:
-    """An offset that the partition holds; outside of it an error or, if asked for, the nearest."""
-    if held.start <= offset <= held.end:
-        return offset
-    error = aged_out(where, offset, held) if offset < held.start else beyond(where, offset, held)
-    _raise_or_warn(error, fail=fail)
-    return min(max(offset, held.start), held.end)
-
-
-def lose(options: ReadOptions, error: CursusError) -> None:
-    """Fail because records are gone or, with ``failOnDataLoss`` false, warn and go on."""
-    _raise_or_warn(error, fail=options.fail_on_data_loss)
-
-
-def _raise_or_warn(error: CursusError, *, fail: bool) -> None:
-    if fail:
-        raise error
-    _log.warning("%s", error)
-
-
-def aged_out(where: TopicPartition, offset: int, held: Available) -> CursusError:
-    """The error for records that retention has removed."""
-    return cursus_error(
-        "DATA_LOSS",
-        f"{_name(where)}: records {offset} to {held.start - 1} are no longer in the log (it now "
-        f"starts at {held.start}). Set failOnDataLoss to false to continue from {held.start}.",
-    )
-
-
-def beyond(where: TopicPartition, offset: int, held: Available) -> CursusError:
-    """The error for an offset past the end."""
-    return cursus_error(
-        "DATA_LOSS",
-        f"{_name(where)}: offset {offset} is past the end of the log ({held.end}). Records may "
-        f"have been lost; set failOnDataLoss to false to continue from {held.end}.",
-    )
-
-
-def vanished(where: TopicPartition, start: int, end: int) -> CursusError:
-    """The error for planned records whose files are missing."""
-    return cursus_error(
-        "DATA_LOSS",
-        f"{_name(where)}: records {start} to {end - 1} are no longer in the log. Set "
-        "failOnDataLoss to false to read what is left.",
-    )
 
 
 def check_named(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> None:
@@ -206,14 +147,10 @@ def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tup
         elif _is_explicit(options.starting.bound(*where)) and start > end:
             raise cursus_error(
                 "OFFSETS_INVALID",
-                f"{_name(where)}: the query would start at {start}, behind its end {end}.",
+                f"{name_of(where)}: the query would start at {start}, behind its end {end}.",
             )
     return ranges
 
 
 def _is_explicit(bound: Bound) -> bool:
     return bound.kind == "offset"
-
-
-def _name(where: TopicPartition) -> str:
-    return f"{where[0]}-{where[1]}"

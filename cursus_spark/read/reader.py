@@ -10,9 +10,11 @@ from pyspark.sql.types import StructType
 
 from ..errors import one_line_errors
 from ..options.query_options import ReadOptions
-from .planning import LogSlice, plan
+from ..store import open_for_read
+from .log_slice import LogSlice
+from .planning import plan
 from .ranges import batch_ranges
-from .task import open_store, read_slice
+from .task import read_slice
 
 
 class CursusReader(DataSourceReader):
@@ -28,7 +30,7 @@ class CursusReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, from one snapshot of all partitions."""
-        with one_line_errors(), open_store(self._options) as store:
+        with one_line_errors(), open_for_read(self._options) as store:
             return plan(store, self._options, batch_ranges(store, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,14 +1,14 @@
 """Cutting the ranges of a read into tasks; pure planning, on names and indexes alone.
 
-A Spark task costs 60 to 90 ms whatever it does, so there is never one per segment: all pieces are
+A Spark task costs 60 to 90 ms whatever it does, so there is never one per segment: all splits are
 laid end to end, in the order of topic, partition and offset, and this line is cut into tasks of
 about equal weight. One cut serves both ends: it divides large segments and leaves small neighbours
-together. It is made at the edge of a piece where one is near, so that no task opens a file for a
+together. It is made at the edge of a split where one is near, so that no task opens a file for a
 sliver of it, or else at an entry of the sparse index.
 
 Two cuts are made inside index intervals, at exact records: those of ``max_records``, which is a
 promise, and those that ``min_partitions`` needs beyond what the index offers. The reader of such a
-piece starts at the entry before and skips.
+split starts at the entry before and skips.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .rate_limit import share_by_backlog
+from ..options.query_options import DEFAULT_MAX_BYTES_PER_PARTITION
+from .backlog_shares import share_by_backlog
+from .log_slice import SegmentSplit
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,45 +33,14 @@ MIB = 1 << 20
 _WORTH_A_TASK = 16 * MIB
 # What opening a file costs, in bytes that could be read meanwhile.
 _OPEN_COST = 64 * 1024
-# Tasks may exceed their share by this part, to end at the edge of a piece.
+# Tasks may exceed their share by this part, to end at the edge of a split.
 _TOLERANCE = 1 / 16
 # Up to so many tasks all get the same work, so that none is waited for. More are cut at the edges
-# of pieces, if that leaves them half full: it needs no indexes, and 100,000 take long to load.
+# of splits, if that leaves them half full: it needs no indexes, and 100,000 take long to load.
 _FEW_TASKS, _HALF_FULL = 64, 1 / 2
 # More tasks than Spark can schedule sensibly, from a limit of a few bytes. Not a bound for tasks
 # asked for by number of records.
 _MOST_TASKS = 100_000
-
-
-class Piece(NamedTuple):
-    """Records of one segment: offsets and byte positions from start (inclusive) to end.
-
-    A named tuple, because a plan holds 100,000 of them.
-
-    Attributes:
-        topic: Name of the topic.
-        partition: Number of the partition.
-        path: The segment.
-        start_offset: First record to read.
-        end_offset: One past the last record to read.
-        start_position: Where to start reading: the place of a record at or before the first.
-        end_position: Where to stop at the latest.
-        position_offset: Offset of the record at ``start_position``; a reader of a layout without
-            offsets in its records counts from it up to ``start_offset``.
-        sealed: Whether the segment can no longer change.
-        base: Offset of the segment's first record.
-    """
-
-    topic: str
-    partition: int
-    path: str
-    start_offset: int
-    end_offset: int
-    start_position: int
-    end_position: int
-    position_offset: int
-    sealed: bool = True
-    base: int = 0
 
 
 class CutPoints(NamedTuple):
@@ -80,33 +51,33 @@ class CutPoints(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """All pieces end to end.
+    """All splits end to end.
 
-    ``records`` and ``weights`` are running sums, with one element more than there are pieces. The
-    weight of a piece is its bytes and, before them, the cost of opening it.
+    ``records`` and ``weights`` are running sums, with one element more than there are splits. The
+    weight of a split is its bytes and, before them, the cost of opening it.
     """
 
-    pieces: list[Piece]
+    splits: list[SegmentSplit]
     open_cost: int
     records: Int64s
     weights: Int64s
-    cuts: Callable[[Piece], CutPoints]
+    cuts: Callable[[SegmentSplit], CutPoints]
 
 
 def plan_tasks(
-    pieces: Sequence[Piece],
+    splits: Sequence[SegmentSplit],
     *,
-    cuts: Callable[[Piece], CutPoints],
-    max_bytes: int = 128 * MIB,
+    cuts: Callable[[SegmentSplit], CutPoints],
+    max_bytes: int = DEFAULT_MAX_BYTES_PER_PARTITION,
     min_partitions: int | None = None,
     max_records: int | None = None,
     parallelism: int = 1,
-) -> list[list[Piece]]:
-    """Cut pieces into tasks.
+) -> list[list[SegmentSplit]]:
+    """Cut splits into tasks.
 
     Args:
-        pieces: What to read, in any order; at most one piece of a segment. Empty ones are dropped.
-        cuts: Loads the index entries of a piece. Called only for pieces that are cut, once for
+        splits: What to read, in any order; at most one split of a segment. Empty ones are dropped.
+        cuts: Loads the index entries of a split. Called only for splits that are cut, once for
             each: most indexes of a large topic are never read.
         max_bytes: About the most bytes of a task, as far as the index allows.
         min_partitions: At least so many tasks, if there are as many records.
@@ -114,13 +85,13 @@ def plan_tasks(
         parallelism: Cores to keep busy, where there is enough to read.
 
     Returns:
-        Tasks, each with its pieces by topic, partition and offset; so are the tasks themselves.
+        Tasks, each with its splits by topic, partition and offset; so are the tasks themselves.
     """
-    kept = [piece for piece in pieces if piece.end_offset > piece.start_offset]
+    kept = [split for split in splits if split.end_offset > split.start_offset]
     kept.sort(key=itemgetter(0, 1, 3))  # topic, partition, start_offset
     if not kept:
         return []
-    # Every piece weighs something, else one at the end could not be told from the one before.
+    # Every split weighs something, else one at the end could not be told from the one before.
     line = _lay_out(kept, cuts, max(1, min(_OPEN_COST, max_bytes // 1024)))
     heaviest = max(max_bytes, int(line.weights[-1]) // _MOST_TASKS)
     count = _task_count(line, heaviest, min_partitions, parallelism)
@@ -130,24 +101,26 @@ def plan_tasks(
     return _tasks(line, edges)
 
 
-def _lay_out(pieces: list[Piece], cuts: Callable[[Piece], CutPoints], open_cost: int) -> _Line:
-    numbers = np.array([piece[3:7] for piece in pieces], dtype=np.int64)
-    records, weights = np.zeros((2, len(pieces) + 1), dtype=np.int64)
+def _lay_out(
+    splits: list[SegmentSplit], cuts: Callable[[SegmentSplit], CutPoints], open_cost: int
+) -> _Line:
+    numbers = np.array([split[3:7] for split in splits], dtype=np.int64)
+    records, weights = np.zeros((2, len(splits) + 1), dtype=np.int64)
     np.cumsum(numbers[:, 1] - numbers[:, 0], out=records[1:])
     np.cumsum(numbers[:, 3] - numbers[:, 2] + open_cost, out=weights[1:])
     loaded: dict[str, CutPoints] = {}
 
-    def load_once(piece: Piece) -> CutPoints:
-        if piece.path not in loaded:
-            loaded[piece.path] = cuts(piece)
-        return loaded[piece.path]
+    def load_once(split: SegmentSplit) -> CutPoints:
+        if split.path not in loaded:
+            loaded[split.path] = cuts(split)
+        return loaded[split.path]
 
-    return _Line(pieces, open_cost, records, weights, load_once)
+    return _Line(splits, open_cost, records, weights, load_once)
 
 
 def _task_count(line: _Line, heaviest: int, min_partitions: int | None, parallelism: int) -> int:
     weight = int(line.weights[-1])
-    size = weight - line.open_cost * len(line.pieces)
+    size = weight - line.open_cost * len(line.splits)
     # Files are opened beside what is read: that may pass the limit a little.
     wanted = max(1, -(-size // heaviest), math.ceil(weight / (heaviest * (1 + _TOLERANCE))))
     if wanted > parallelism:
@@ -181,25 +154,25 @@ def _cut_by_weight(line: _Line, count: int, heaviest: int) -> Int64s:
 
 
 def _cut_inside(line: _Line, owner: int, here: int, target: float) -> tuple[int, int]:
-    """Record and weight of the cut in a piece that is nearest to a weight and beyond ``here``."""
-    piece = line.pieces[owner]
+    """Record and weight of the cut in a split that is nearest to a weight and beyond ``here``."""
+    split = line.splits[owner]
     low, high = int(line.weights[owner]), int(line.weights[owner + 1])
     first = int(line.records[owner])
-    offsets, positions = _inner_cuts(piece, line.cuts(piece))
-    zero = low + line.open_cost - piece.start_position  # the weight of position 0
+    offsets, positions = _inner_cuts(split, line.cuts(split))
+    zero = low + line.open_cost - split.start_position  # the weight of position 0
     after = int(np.searchsorted(positions, int(target) - zero))
     candidates = [(first, low), (int(line.records[owner + 1]), high)]
     for entry in range(max(after - 1, 0), min(after + 1, len(positions))):
-        place = first + int(offsets[entry]) - piece.start_offset
+        place = first + int(offsets[entry]) - split.start_offset
         candidates.append((place, zero + int(positions[entry])))
     beyond = [candidate for candidate in candidates if candidate[1] > here]
     return min(beyond, key=lambda candidate: abs(candidate[1] - target))
 
 
-def _inner_cuts(piece: Piece, cuts: CutPoints) -> CutPoints:
-    """The entries strictly inside a piece."""
-    low = int(np.searchsorted(cuts.offsets, piece.start_offset, side="right"))
-    high = int(np.searchsorted(cuts.offsets, piece.end_offset, side="left"))
+def _inner_cuts(split: SegmentSplit, cuts: CutPoints) -> CutPoints:
+    """The entries strictly inside a split."""
+    low = int(np.searchsorted(cuts.offsets, split.start_offset, side="right"))
+    high = int(np.searchsorted(cuts.offsets, split.end_offset, side="left"))
     return CutPoints(cuts.offsets[low:high], cuts.positions[low:high])
 
 
@@ -222,13 +195,13 @@ def _cut_by_records(edges: Int64s, max_records: int | None, min_partitions: int 
     return np.append(inner, edges[-1])
 
 
-def _tasks(line: _Line, edges: Int64s) -> list[list[Piece]]:
+def _tasks(line: _Line, edges: Int64s) -> list[list[SegmentSplit]]:
     first = np.searchsorted(line.records, edges[:-1], side="right") - 1
     last = np.searchsorted(line.records, edges[1:], side="left") - 1
     starts, ends = edges[:-1] - line.records[first], edges[1:] - line.records[last]
     bounds = zip(first.tolist(), (last + 1).tolist(), strict=True)
-    tasks = [line.pieces[low:high] for low, high in bounds]
-    # Ends first: a piece may be cut at both ends, and both lengths count from its own start.
+    tasks = [line.splits[low:high] for low, high in bounds]
+    # Ends first: a split may be cut at both ends, and both lengths count from its own start.
     for number in np.flatnonzero(edges[1:] < line.records[last + 1]).tolist():
         tasks[number][-1] = _cut_end(line, tasks[number][-1], int(ends[number]))
     for number in np.flatnonzero(starts).tolist():
@@ -236,24 +209,24 @@ def _tasks(line: _Line, edges: Int64s) -> list[list[Piece]]:
     return tasks
 
 
-def _cut_end(line: _Line, piece: Piece, length: int) -> Piece:
-    """A piece without what follows its first records."""
-    offset = piece.start_offset + length
-    offsets, positions = line.cuts(piece)
+def _cut_end(line: _Line, split: SegmentSplit, length: int) -> SegmentSplit:
+    """A split without what follows its first records."""
+    offset = split.start_offset + length
+    offsets, positions = line.cuts(split)
     entry = int(np.searchsorted(offsets, offset, side="left"))
-    known = entry < len(offsets) and int(positions[entry]) < piece.end_position
-    position = int(positions[entry]) if known else piece.end_position
-    return piece._replace(end_offset=offset, end_position=position)
+    known = entry < len(offsets) and int(positions[entry]) < split.end_position
+    position = int(positions[entry]) if known else split.end_position
+    return split._replace(end_offset=offset, end_position=position)
 
 
-def _cut_start(line: _Line, piece: Piece, length: int) -> Piece:
-    """A piece without its first records."""
-    offset = piece.start_offset + length
-    offsets, positions = line.cuts(piece)
+def _cut_start(line: _Line, split: SegmentSplit, length: int) -> SegmentSplit:
+    """A split without its first records."""
+    offset = split.start_offset + length
+    offsets, positions = line.cuts(split)
     entry = int(np.searchsorted(offsets, offset, side="right")) - 1
-    if entry < 0 or int(positions[entry]) <= piece.start_position:
-        return piece._replace(start_offset=offset)
-    return piece._replace(
+    if entry < 0 or int(positions[entry]) <= split.start_position:
+        return split._replace(start_offset=offset)
+    return split._replace(
         start_offset=offset,
         start_position=int(positions[entry]),
         position_offset=int(offsets[entry]),

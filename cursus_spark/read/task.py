@@ -1,4 +1,4 @@
-"""On the executor: pieces of segments become Arrow batches of exactly the columns asked for."""
+"""On the executor: splits of segments become Arrow batches of exactly the columns asked for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from storage_core import DataLossError, Store, StoreConfig, TopicNotFoundError, use_processors
+from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
 
 from ..errors import CursusError, cursus_error, one_line_errors
 from ..options.query_options import ReadOptions
 from ..schema import arrow_schema
-from .planning import LogSlice, segment_of
-from .ranges import Available, TopicPartition, aged_out, lose
+from ..store import TopicPartition, open_for_read
+from .data_loss import Available, aged_out, lose
+from .log_slice import LogSlice, segment_of
 
 _STORED = {
     "key": "key",
@@ -33,14 +34,14 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
     use_processors(1)  # Spark counts on it: the other processors have tasks of their own
-    with one_line_errors(), open_store(options) as store:
+    with one_line_errors(), open_for_read(options) as store:
         target = arrow_schema(schema)
         stored = tuple(dict.fromkeys(_stored_columns(target)))
-        for where, pieces in groupby(task.pieces, lambda piece: (piece.topic, piece.partition)):
+        for where, splits in groupby(task.splits, lambda split: (split.topic, split.partition)):
             if not _is_planned_topic(store, options, task, where[0]):
                 continue
             convert = _converter(target, stored, where)
-            slices = ((segment_of(piece), piece.start_offset, piece.end_offset) for piece in pieces)
+            slices = ((segment_of(split), split.start_offset, split.end_offset) for split in splits)
             on_loss = partial(_on_loss, store, options, where)
             for batch in store.read_slices(*where, slices, stored, on_loss):
                 yield convert(batch)
@@ -80,16 +81,6 @@ def _on_loss(
     else:
         advice = "Set failOnDataLoss to false to read what is left."
         lose(options, cursus_error("DATA_LOSS", f"{error} {advice}"))
-
-
-def open_store(options: ReadOptions) -> Store:
-    """The store of a query."""
-    return Store.open(
-        options.path,
-        layout=options.layout,
-        isolation=options.isolation,
-        config=StoreConfig.from_environment(),
-    )
 
 
 def _stored_columns(target: pa.Schema) -> list[str]:

@@ -20,13 +20,15 @@ from storage_core import Store
 from ..compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from ..errors import CursusError, cursus_error, one_line_errors
 from ..options.query_options import StreamReadOptions
-from ..read.planning import LogSlice, plan
-from ..read.ranges import TopicPartition
-from ..read.task import open_store, read_slice
-from .batch import batch_ranges
+from ..read.log_slice import LogSlice
+from ..read.planning import plan
+from ..read.task import read_slice
+from ..store import TopicPartition, open_for_read
+from .limits import is_too_little, limited_ends
+from .micro_batch import micro_batch_ranges
 from .position import Positions, StreamPosition, SymbolicStart, parse_stream_offset
-from .snapshot import TopicsNow, look, nested
-from .state import (
+from .snapshot import TopicsSnapshot, by_topic, take_snapshot
+from .start_offsets import (
     Waiting,
     check_continued,
     first_position,
@@ -34,7 +36,6 @@ from .state import (
     recovery_due,
     require_sound_ends,
 )
-from .trigger import is_too_little, limited_ends
 
 _NO_ROW_LIMIT = (1 << 63) - 1
 
@@ -66,9 +67,9 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._store: Store | None = None
         self._waiting = Waiting()
-        self._seen: TopicsNow | None = None
+        self._seen: TopicsSnapshot | None = None
         self._available_now = False
-        self._target: TopicsNow | None = None
+        self._target: TopicsSnapshot | None = None
         self._last_batch: float | None = None
         self._mirrored: StreamPosition | None = None
         self._first: Positions | None = None
@@ -123,7 +124,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             assert isinstance(position, StreamPosition)
             if not first:
                 self._mirror(store, position)
-            seen = look(store, self._options, self._seen)
+            seen = take_snapshot(store, self._options, self._seen)
             if self._seen is None and not first:
                 check_continued(store, self._options, position, seen)
             self._seen = seen
@@ -131,7 +132,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = reconcile(store, self._options, position, now, self._waiting)
             require_sound_ends(store, begin, now)
             ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
-            end = StreamPosition(now.ids, nested(ends), nested(begin) if first else None)
+            end = StreamPosition(now.ids, by_topic(ends), by_topic(begin) if first else None)
             if (position.ids, position.positions) == (end.ids, end.positions) and not first:
                 return start
             return end.to_dict()
@@ -142,7 +143,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks right after ``latestOffset``, which has just looked.
         """
         with one_line_errors():
-            seen = self._seen or look(self._opened(), self._options)
+            seen = self._seen or take_snapshot(self._opened(), self._options)
             return seen.position().to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -156,9 +157,9 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             if self._told is not None and isinstance(begun, StreamPosition):
                 # Spark 4.1: nobody has compared the start with what is there.
-                now = look(store, self._options)
+                now = take_snapshot(store, self._options)
                 reconcile(store, self._options, begun, now, self._waiting)
-            return plan(store, self._options, batch_ranges(store, self._options, begun, last))
+            return plan(store, self._options, micro_batch_ranges(store, self._options, begun, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
@@ -174,13 +175,13 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _opened(self) -> Store:
         if self._store is None:
-            self._store = open_store(self._options)
+            self._store = open_for_read(self._options)
         return self._store
 
     def _ends(
         self,
         store: Store,
-        now: TopicsNow,
+        now: TopicsSnapshot,
         begin: Mapping[TopicPartition, int],
         limit: ReadLimit,
         *,
@@ -199,7 +200,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = time.monotonic()
         return limited_ends(store, self._options, begin, ends)
 
-    def _frozen(self, now: TopicsNow, position: StreamPosition) -> TopicsNow:
+    def _frozen(self, now: TopicsSnapshot, position: StreamPosition) -> TopicsSnapshot:
         """What an AvailableNow run may know of: new partitions and topics wait for the next one.
 
         Else it would have news as long as some are made, and not come to an end.
@@ -210,7 +211,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = now
         target = self._target
         known = {*target.ids, *position.ids}
-        return TopicsNow(
+        return TopicsSnapshot(
             {topic: uuid for topic, uuid in now.ids.items() if topic in known},
             {
                 where: end
@@ -220,7 +221,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now.unknown,
         )
 
-    def _wanted_end(self, now: TopicsNow, where: TopicPartition, begin: int) -> int:
+    def _wanted_end(self, now: TopicsSnapshot, where: TopicPartition, begin: int) -> int:
         """The end of a partition, or what is frozen of it: nothing of a topic made anew since."""
         end, target = now.ends.get(where, begin), self._target
         if target is None:
@@ -237,7 +238,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.consumer_group
         if group is None or done == self._mirrored:
             return
-        now = look(store, self._options)
+        now = take_snapshot(store, self._options)
         kept = {
             topic: positions
             for topic, positions in done.positions.items()
@@ -256,7 +257,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._first is None:
             self._first = first_position(store, self._options).positions
-        now = self._seen = look(store, self._options)
+        now = self._seen = take_snapshot(store, self._options)
         for topic in sorted(now.unknown):
             raise recovery_due((topic, 0), None, 0)
         known = StreamPosition() if self._told is None else self._told
@@ -267,5 +268,5 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else end
             for (topic, number), end in now.ends.items()
         }
-        self._told = StreamPosition(now.ids, nested(ends), self._first)
+        self._told = StreamPosition(now.ids, by_topic(ends), self._first)
         return self._told.to_dict()

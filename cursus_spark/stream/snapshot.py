@@ -9,13 +9,13 @@ from typing import NamedTuple
 from storage_core import StorageError, Store, TopicNotFoundError
 
 from ..options.query_options import StreamReadOptions
-from ..read.ranges import TopicPartition
+from ..store import TopicPartition
 from .position import Positions, StreamPosition
 
 _RECOVERY_NEEDED = "RECOVERY_NEEDED"
 
 
-class Seen(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """One topic at one instant. ``ends`` is None while nobody knows them.
 
     That happens when a power cut took the watermark; the next writer restores it.
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsNow:
+class TopicsSnapshot:
     """Uuids of the subscribed topics at one instant, and the visible ends of their partitions.
 
     ``unknown`` are topics that are there without anybody knowing where they end.
@@ -38,10 +38,12 @@ class TopicsNow:
 
     def position(self) -> StreamPosition:
         """The position of a stream that has read everything."""
-        return StreamPosition(dict(self.ids), nested(self.ends))
+        return StreamPosition(dict(self.ids), by_topic(self.ends))
 
 
-def look(store: Store, options: StreamReadOptions, before: TopicsNow | None = None) -> TopicsNow:
+def take_snapshot(
+    store: Store, options: StreamReadOptions, before: TopicsSnapshot | None = None
+) -> TopicsSnapshot:
     """The subscribed topics now: file-system metadata only, whatever they hold.
 
     Topics that vanished are simply not there; what that means is for others to say.
@@ -57,7 +59,7 @@ def look(store: Store, options: StreamReadOptions, before: TopicsNow | None = No
     ends: dict[TopicPartition, int] = {}
     unknown = set()
     for topic in _candidates(store, options):
-        seen = look_at(store, topic, known.get(topic))
+        seen = topic_snapshot(store, topic, known.get(topic))
         if seen is None:
             continue
         ids[topic] = seen.uuid
@@ -66,10 +68,10 @@ def look(store: Store, options: StreamReadOptions, before: TopicsNow | None = No
         for partition, end in enumerate(seen.ends or ()):
             if whole or options.subscription.includes(topic, partition):
                 ends[topic, partition] = end
-    return TopicsNow(ids, ends, frozenset(unknown))
+    return TopicsSnapshot(ids, ends, frozenset(unknown))
 
 
-def look_at(store: Store, topic: str, before: str | None = None) -> Seen | None:
+def topic_snapshot(store: Store, topic: str, before: str | None = None) -> TopicSnapshot | None:
     """One topic now; None if there is none of this name.
 
     Args:
@@ -82,14 +84,14 @@ def look_at(store: Store, topic: str, before: str | None = None) -> Seen | None:
             ends = _ends(store, topic)
             uuid = str(store.topic(topic).uuid)
             if uuid == before:
-                return Seen(uuid, ends)
+                return TopicSnapshot(uuid, ends)
             # It was made anew between the two looks, or never seen: the ends may be of another.
             before = uuid
     except TopicNotFoundError:
         return None
 
 
-def nested(flat: Mapping[TopicPartition, int]) -> Positions:
+def by_topic(flat: Mapping[TopicPartition, int]) -> Positions:
     """Offsets by topic and then by partition."""
     found: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in flat.items():

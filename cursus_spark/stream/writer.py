@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from ..errors import cursus_error, one_line_errors
 from ..options.query_options import StreamWriteOptions
 from ..schema import sink_columns
-from ..write.commit import check_messages, parts_of
-from ..write.task import TaskCommit, ensure_topic, open_for_write, write_rows
+from ..store import ensure_topic, open_for_write
+from ..write.task import write_rows
+from ..write.task_commit import TaskCommit, check_messages, parts_of
 
 _log = logging.getLogger("cursus_spark")
 # What Spark tells a task of the query it works for; nothing else is shared with the commit, which

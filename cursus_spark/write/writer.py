@@ -15,8 +15,9 @@ from storage_core import StorageError
 from ..errors import CursusError, one_line_errors
 from ..options.query_options import WriteOptions
 from ..schema import sink_columns
-from .commit import check_messages, parts_of
-from .task import TaskCommit, ensure_topic, open_for_write, write_rows
+from ..store import ensure_topic, open_for_write
+from .task import write_rows
+from .task_commit import TaskCommit, check_messages, parts_of
 
 _log = logging.getLogger("cursus_spark")
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cursus_spark.options.query_options import parse_read_options, parse_write_options
-from cursus_spark.read.task import open_store
-from cursus_spark.write.task import open_for_write
+from cursus_spark.options.parse import parse_read_options, parse_write_options
+from cursus_spark.store import open_for_read, open_for_write
 from storage_core import StorageError
 from tests.support.cli_runner import run
 
@@ -22,7 +21,7 @@ def test_reads_and_writes_take_settings_from_the_environment(
     options = {"path": str(tmp_path / "log"), "topic": "orders"}
     with open_for_write(parse_write_options(options)) as store:
         assert store.config.lock_timeout_ms == 1234
-    with open_store(parse_read_options(options)) as store:
+    with open_for_read(parse_read_options(options)) as store:
         assert store.config.lock_timeout_ms == 1234
 
 

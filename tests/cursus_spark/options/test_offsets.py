@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cursus_spark.errors import CursusError
 from cursus_spark.options import offsets as o
 from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound, OffsetSpec
-from cursus_spark.read.rate_limit import share_by_backlog
+from cursus_spark.read.backlog_shares import share_by_backlog
 from cursus_spark.stream.position import StreamPosition, SymbolicStart, parse_stream_offset
 
 NEW_YEAR = 1_767_225_600_000_000  # 2026 in microseconds

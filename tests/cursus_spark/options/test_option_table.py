@@ -7,22 +7,23 @@ from typing import Any
 import pytest
 
 from cursus_spark.errors import CursusError
-from cursus_spark.options import query_options as o
+from cursus_spark.options import parse as o
+from cursus_spark.options.query_options import ReadOptions, StreamReadOptions, WriteOptions
 from cursus_spark.options.table import BY_LOWER_NAME, OPTIONS, options_for
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}
 
 
-def read(**options: str) -> o.ReadOptions:
+def read(**options: str) -> ReadOptions:
     return o.parse_read_options({**READ, **options})
 
 
-def stream(**options: str) -> o.StreamReadOptions:
+def stream(**options: str) -> StreamReadOptions:
     return o.parse_stream_read_options({**READ, **options})
 
 
-def write(**options: str) -> o.WriteOptions:
+def write(**options: str) -> WriteOptions:
     return o.parse_write_options({**WRITE, **options})
 
 
@@ -54,7 +55,6 @@ GOOD = [
     (stream, "maxTriggerDelay", "1d", "max_trigger_delay_ms", 86_400_000),
     (stream, "maxTriggerDelay", "250", "max_trigger_delay_ms", 250),
     (stream, "consumerGroup", "dashboard", "consumer_group", "dashboard"),
-    (write, "partitioner", "murmur2", "partitioner", "murmur2"),
     (write, "createTopic", "false", "create_topic", False),
     (write, "numPartitions", "12", "num_partitions", 12),
     (write, "compression", "zstd", "compression", "zstd"),
@@ -67,6 +67,11 @@ def test_good_values(
     parse: Any, name: str, text: str, field: str, value: object, spell: Any
 ) -> None:
     assert getattr(parse(**{spell(name): text}), field) == value
+
+
+@pytest.mark.parametrize("spell", [str, str.lower, str.upper])
+def test_the_one_partitioner_may_be_named(spell: Any) -> None:
+    assert write(**{spell("partitioner"): "murmur2"}) == write()
 
 
 POSITIVE = "a positive integer"

@@ -12,22 +12,23 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from cursus_spark.errors import CursusError
-from cursus_spark.options import query_options as o
+from cursus_spark.options import parse as o
 from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound
+from cursus_spark.options.query_options import ReadOptions, StreamReadOptions, WriteOptions
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}
 
 
-def read(**options: str) -> o.ReadOptions:
+def read(**options: str) -> ReadOptions:
     return o.parse_read_options({**READ, **options})
 
 
-def stream(**options: str) -> o.StreamReadOptions:
+def stream(**options: str) -> StreamReadOptions:
     return o.parse_stream_read_options({**READ, **options})
 
 
-def write(**options: str) -> o.WriteOptions:
+def write(**options: str) -> WriteOptions:
     return o.parse_write_options({**WRITE, **options})
 
 
@@ -56,7 +57,7 @@ def test_defaults_of_reads() -> None:
 
 def test_defaults_of_writes() -> None:
     expected = {
-        "path": "/data/log", "topic": "orders", "layout": "auto", "partitioner": "murmur2",
+        "path": "/data/log", "topic": "orders", "layout": "auto",
         "create_topic": True, "num_partitions": None, "compression": None, "txn_app_id": None,
     }  # fmt: skip
     assert dataclasses.asdict(write()) == {**expected, "txn_version": None}

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from cursus_spark.errors import CursusError
-from cursus_spark.options.query_options import parse_read_options
-from cursus_spark.read.planning import LogSlice
+from cursus_spark.options.parse import parse_read_options
+from cursus_spark.read.log_slice import LogSlice
 from cursus_spark.read.reader import CursusReader
 from storage_core import Store
 

@@ -11,43 +11,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus_spark.read.splits import MIB, CutPoints, Piece, plan_tasks
+from cursus_spark.read.log_slice import SegmentSplit
+from cursus_spark.read.splits import MIB, CutPoints, plan_tasks
 
 RECORD = 100
 
 
-def piece(topic: str, partition: int, start: int, records: int, size: int = RECORD) -> Piece:
+def split(topic: str, partition: int, start: int, records: int, size: int = RECORD) -> SegmentSplit:
     path = f"{topic}/{partition}/{start:020}.log"
-    return Piece(topic, partition, path, start, start + records, 0, records * size, start)
+    return SegmentSplit(topic, partition, path, start, start + records, 0, records * size, start)
 
 
-def index(every: int, size: int = RECORD) -> Callable[[Piece], CutPoints]:
+def index(every: int, size: int = RECORD) -> Callable[[SegmentSplit], CutPoints]:
     """An index with an entry for every so many records, of whole segments."""
 
-    def cuts(whole: Piece) -> CutPoints:
+    def cuts(whole: SegmentSplit) -> CutPoints:
         offsets = np.arange(whole.start_offset, whole.end_offset, every, dtype=np.int64)
         return CutPoints(offsets, (offsets - whole.start_offset) * size)
 
     return cuts
 
 
-def no_index(_: Piece) -> CutPoints:
+def no_index(_: SegmentSplit) -> CutPoints:
     nothing = np.empty(0, dtype=np.int64)
     return CutPoints(nothing, nothing)
 
 
-def sizes(tasks: list[list[Piece]]) -> list[int]:
+def sizes(tasks: list[list[SegmentSplit]]) -> list[int]:
     return [sum(p.end_position - p.start_position for p in task) for task in tasks]
 
 
-def counts(tasks: list[list[Piece]]) -> list[int]:
+def counts(tasks: list[list[SegmentSplit]]) -> list[int]:
     return [sum(p.end_offset - p.start_offset for p in task) for task in tasks]
 
 
-def covered(pieces: list[Piece]) -> list[tuple[str, int, int, int]]:
+def covered(splits: list[SegmentSplit]) -> list[tuple[str, int, int, int]]:
     """Ranges by topic and partition, neighbours joined."""
     joined: list[tuple[str, int, int, int]] = []
-    for p in pieces:
+    for p in splits:
         if joined and joined[-1][:2] == (p.topic, p.partition) and joined[-1][3] == p.start_offset:
             joined[-1] = (*joined[-1][:3], p.end_offset)
         else:
@@ -57,31 +58,31 @@ def covered(pieces: list[Piece]) -> list[tuple[str, int, int, int]]:
 
 def test_nothing_to_read_is_no_task() -> None:
     assert plan_tasks([], cuts=no_index) == []
-    assert plan_tasks([piece("t", 0, 5, 0)], cuts=no_index, min_partitions=4) == []
+    assert plan_tasks([split("t", 0, 5, 0)], cuts=no_index, min_partitions=4) == []
 
 
 def test_small_pieces_share_one_task() -> None:
-    pieces = [piece("t", p, start, 10) for p in range(4) for start in range(0, 100, 10)]
-    assert plan_tasks(list(reversed(pieces)), cuts=no_index, parallelism=8) == [pieces]
+    splits = [split("t", p, start, 10) for p in range(4) for start in range(0, 100, 10)]
+    assert plan_tasks(list(reversed(splits)), cuts=no_index, parallelism=8) == [splits]
 
 
 @pytest.mark.parametrize("max_bytes", [1, 128, 1023, 1024])
 def test_pieces_without_a_byte_are_planned_too(max_bytes: int) -> None:
-    pieces = [piece("t", 0, 0, 100), piece("t", 1, 0, 3, size=0), piece("t", 2, 0, 2, size=0)]
-    tasks = plan_tasks(pieces, cuts=index(10), max_bytes=max_bytes)
-    assert covered([p for task in tasks for p in task]) == covered(pieces)
+    splits = [split("t", 0, 0, 100), split("t", 1, 0, 3, size=0), split("t", 2, 0, 2, size=0)]
+    tasks = plan_tasks(splits, cuts=index(10), max_bytes=max_bytes)
+    assert covered([p for task in tasks for p in task]) == covered(splits)
 
 
 def test_order_is_by_topic_partition_and_number() -> None:
-    pieces = [piece("b", 0, 0, 5), piece("a", 10, 0, 5), piece("a", 2, 10, 5), piece("a", 2, 0, 5)]
-    [task] = plan_tasks(pieces, cuts=no_index)
+    splits = [split("b", 0, 0, 5), split("a", 10, 0, 5), split("a", 2, 10, 5), split("a", 2, 0, 5)]
+    [task] = plan_tasks(splits, cuts=no_index)
     assert [(p.topic, p.partition, p.start_offset) for p in task] == [
         ("a", 2, 0), ("a", 2, 10), ("a", 10, 0), ("b", 0, 0),
     ]  # fmt: skip
 
 
 def test_a_large_piece_is_cut_at_index_entries() -> None:
-    whole = piece("t", 0, 1000, 10_000)
+    whole = split("t", 0, 1000, 10_000)
     tasks = plan_tasks([whole], cuts=index(50), max_bytes=100_000)
     assert len(tasks) == 10
     assert all(len(task) == 1 for task in tasks)
@@ -94,35 +95,35 @@ def test_a_large_piece_is_cut_at_index_entries() -> None:
 
 
 def test_without_an_index_a_piece_stays_whole() -> None:
-    pieces = [piece("t", 0, 0, 10_000), piece("t", 0, 10_000, 10_000)]
-    assert plan_tasks(pieces, cuts=no_index, max_bytes=1000) == [[pieces[0]], [pieces[1]]]
+    splits = [split("t", 0, 0, 10_000), split("t", 0, 10_000, 10_000)]
+    assert plan_tasks(splits, cuts=no_index, max_bytes=1000) == [[splits[0]], [splits[1]]]
 
 
 def test_cuts_prefer_the_edges_of_pieces() -> None:
-    pieces = [piece("t", 0, at * 1000, 1000 + at % 3, size=64 * 1024) for at in range(10)]
-    tasks = plan_tasks(pieces, cuts=index(1, 64 * 1024), max_bytes=128 * MIB)
+    splits = [split("t", 0, at * 1000, 1000 + at % 3, size=64 * 1024) for at in range(10)]
+    tasks = plan_tasks(splits, cuts=index(1, 64 * 1024), max_bytes=128 * MIB)
     assert [len(task) for task in tasks] == [2] * 5
-    assert [p for task in tasks for p in task] == pieces
+    assert [p for task in tasks for p in task] == splits
 
 
 def test_indexes_of_whole_pieces_are_not_loaded() -> None:
-    def never(_: Piece) -> CutPoints:
+    def never(_: SegmentSplit) -> CutPoints:
         raise AssertionError("loaded")
 
-    pieces = [piece("t", 0, at * 1000, 700 + at % 600, size=64 * 1024) for at in range(1000)]
-    tasks = plan_tasks(pieces, cuts=never, max_bytes=128 * MIB)
+    splits = [split("t", 0, at * 1000, 700 + at % 600, size=64 * 1024) for at in range(1000)]
+    tasks = plan_tasks(splits, cuts=never, max_bytes=128 * MIB)
     assert max(sizes(tasks)) <= 137 * MIB
     assert min(sizes(tasks)[:-1]) >= 64 * MIB
 
 
 def test_each_index_is_loaded_once() -> None:
-    loaded: list[Piece] = []
+    loaded: list[SegmentSplit] = []
 
-    def cuts(whole: Piece) -> CutPoints:
+    def cuts(whole: SegmentSplit) -> CutPoints:
         loaded.append(whole)
         return index(10)(whole)
 
-    whole = piece("t", 0, 0, 10_000)
+    whole = split("t", 0, 0, 10_000)
     plan_tasks([whole], cuts=cuts, max_bytes=10_000, max_records=7, min_partitions=300)
     assert loaded == [whole]
 
@@ -130,34 +131,34 @@ def test_each_index_is_loaded_once() -> None:
 @pytest.mark.parametrize(("mib", "cores", "tasks"), [(16, 4, 1), (32, 4, 2), (100, 4, 4)])
 def test_medium_reads_use_the_cores(mib: int, cores: int, tasks: int) -> None:
     records = mib * MIB // 1024
-    whole = piece("t", 0, 0, records, size=1024)
+    whole = split("t", 0, 0, records, size=1024)
     found = plan_tasks([whole], cuts=index(4, 1024), parallelism=cores)
     assert len(found) == tasks
     assert max(sizes(found)) - min(sizes(found)) <= 64 * 1024
 
 
 def test_large_reads_leave_no_core_idle_in_the_last_round() -> None:
-    whole = piece("t", 0, 0, 9 * 128 * 1024, size=1024)
+    whole = split("t", 0, 0, 9 * 128 * 1024, size=1024)
     assert len(plan_tasks([whole], cuts=index(4, 1024))) == 9
     assert len(plan_tasks([whole], cuts=index(4, 1024), parallelism=8)) == 16
 
 
 def test_many_tiny_files_are_spread() -> None:
-    pieces = [piece("t", 0, at * 10, 10) for at in range(20_000)]
-    tasks = plan_tasks(pieces, cuts=no_index, parallelism=4)
+    splits = [split("t", 0, at * 10, 10) for at in range(20_000)]
+    tasks = plan_tasks(splits, cuts=no_index, parallelism=4)
     assert 8 <= len(tasks) <= 16
     assert max(map(len, tasks)) <= 2 * min(map(len, tasks))
 
 
 def test_max_records_holds_inside_index_intervals() -> None:
-    pieces = [piece("t", 0, 0, 1000), piece("t", 0, 1000, 5)]
-    tasks = plan_tasks(pieces, cuts=index(64), max_records=30)
+    splits = [split("t", 0, 0, 1000), split("t", 0, 1000, 5)]
+    tasks = plan_tasks(splits, cuts=index(64), max_records=30)
     assert max(counts(tasks)) <= 30
     assert covered([p for task in tasks for p in task]) == [("t", 0, 0, 1005)]
 
 
 def test_a_cut_between_entries_starts_at_the_entry_before() -> None:
-    tasks = plan_tasks([piece("t", 0, 0, 200)], cuts=index(64), max_records=100)
+    tasks = plan_tasks([split("t", 0, 0, 200)], cuts=index(64), max_records=100)
     [[left], [right]] = tasks
     assert (left.end_offset, left.end_position) == (100, 128 * RECORD)
     assert (right.start_offset, right.start_position, right.position_offset) == (100, 6400, 64)
@@ -165,24 +166,24 @@ def test_a_cut_between_entries_starts_at_the_entry_before() -> None:
 
 @pytest.mark.parametrize("wanted", [1, 2, 3, 7, 10])
 def test_min_partitions_divides_even_a_single_frame(wanted: int) -> None:
-    tasks = plan_tasks([piece("t", 0, 0, 10)], cuts=no_index, min_partitions=wanted)
+    tasks = plan_tasks([split("t", 0, 0, 10)], cuts=no_index, min_partitions=wanted)
     assert len(tasks) == wanted
     assert max(counts(tasks)) - min(counts(tasks)) <= 1
 
 
 def test_min_partitions_is_proportional() -> None:
-    pieces = [piece("t", 0, 0, 9000, size=4096), piece("t", 1, 0, 1000, size=4096)]
-    tasks = plan_tasks(pieces, cuts=index(10, 4096), min_partitions=10)
+    splits = [split("t", 0, 0, 9000, size=4096), split("t", 1, 0, 1000, size=4096)]
+    tasks = plan_tasks(splits, cuts=index(10, 4096), min_partitions=10)
     assert len(tasks) == 10
     assert [task[0].partition for task in tasks].count(1) == 1
 
 
 def test_min_partitions_beyond_the_records_gives_one_each() -> None:
-    assert counts(plan_tasks([piece("t", 0, 0, 3)], cuts=no_index, min_partitions=9)) == [1, 1, 1]
+    assert counts(plan_tasks([split("t", 0, 0, 3)], cuts=no_index, min_partitions=9)) == [1, 1, 1]
 
 
 def test_a_limit_of_one_byte_does_not_explode() -> None:
-    tasks = plan_tasks([piece("t", 0, 0, 10_000_000)], cuts=no_index, max_bytes=1)
+    tasks = plan_tasks([split("t", 0, 0, 10_000_000)], cuts=no_index, max_bytes=1)
     assert len(tasks) == 1
 
 
@@ -208,18 +209,18 @@ def test_every_record_is_in_one_task_in_order(
     most: int | None,
     cores: int,
 ) -> None:
-    pieces, ends = [], dict.fromkeys(((t, p) for t in "ab" for p in range(3)), 0)
+    splits, ends = [], dict.fromkeys(((t, p) for t in "ab" for p in range(3)), 0)
     for topic, partition, records, gap in shape:
         start = ends[topic, partition] + gap
-        pieces.append(piece(topic, partition, start, records))
+        splits.append(split(topic, partition, start, records))
         ends[topic, partition] = start + records
     tasks = plan_tasks(
-        pieces,
+        splits,
         cuts=index(every),
         max_bytes=max_bytes, min_partitions=wanted, max_records=most, parallelism=cores,
     )  # fmt: skip
     whole = sorted(
-        (p for p in pieces if p.end_offset > p.start_offset), key=lambda p: p[:2] + p[3:]
+        (p for p in splits if p.end_offset > p.start_offset), key=lambda p: p[:2] + p[3:]
     )
     parts = [part for task in tasks for part in task]
     assert covered(parts) == covered(whole)
@@ -236,16 +237,16 @@ def test_every_record_is_in_one_task_in_order(
 
 
 def test_a_hundred_thousand_pieces_take_a_moment() -> None:
-    pieces = [piece("t", at % 8, at // 8 * 1000, 1000, size=64 * 1024) for at in range(100_000)]
+    splits = [split("t", at % 8, at // 8 * 1000, 1000, size=64 * 1024) for at in range(100_000)]
     best = 9.0
     for _ in range(3):
         begun = time.perf_counter()
-        tasks = plan_tasks(pieces, cuts=no_index)
+        tasks = plan_tasks(splits, cuts=no_index)
         best = min(best, time.perf_counter() - begun)
     assert sum(map(len, tasks)) == 100_000
     assert best < 1.5, "0.2 s when the machine is quiet"
 
 
 def test_pieces_are_picklable() -> None:
-    whole = piece("t", 0, 0, 10)
+    whole = split("t", 0, 0, 10)
     assert pickle.loads(pickle.dumps([[whole]])) == [[whole]]

@@ -194,11 +194,12 @@ def test_a_logged_batch_is_not_cut_short_by_an_end_that_is_too_old(
     assert stream.plan_next()
     watermark.write_bytes(old)
     stream.restart().reader._store = after_reboot(Path(store.path))
-    monkeypatch.setattr("cursus_spark.stream_batch._PATIENCE_S", 0.2)
+    monkeypatch.setattr("cursus_spark.stream.micro_batch._PATIENCE_S", 0.2)
     with pytest.raises(CursusError, match=r"RECOVERY_NEEDED.* orders-0 ends at 5"):
         stream.run_logged()
     monkeypatch.setattr(
-        "cursus_spark.stream_batch.time.sleep", lambda _: after_reboot(Path(store.path)).repair()
+        "cursus_spark.stream.micro_batch.time.sleep",
+        lambda _: after_reboot(Path(store.path)).repair(),
     )
     assert [row["value"].decode() for row in stream.run_logged()] == texts(0, 8)
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.errors import CursusError
 from cursus_spark.stream import writer as stream_writer
-from cursus_spark.write.task import TaskCommit
+from cursus_spark.write.task_commit import TaskCommit
 from storage_core import Store
 from storage_core.commit.ledger import Ledger
 from storage_core.vfs import PosixVfs

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.options.query_options import parse_write_options
-from cursus_spark.write.task import TaskCommit
+from cursus_spark.options.parse import parse_write_options
+from cursus_spark.write.task_commit import TaskCommit
 from cursus_spark.write.writer import CursusWriter
 from storage_core.commit.intents import Intent, Intents
 

@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from cursus_spark.compat import ReadLimit
 from cursus_spark.datasource import CursusDataSource
-from cursus_spark.options.query_options import parse_stream_read_options, parse_stream_write_options
+from cursus_spark.options.parse import parse_stream_read_options, parse_stream_write_options
 from cursus_spark.stream.reader import CursusStreamReader
 from cursus_spark.stream.writer import CursusStreamWriter
-from cursus_spark.write.task import TaskCommit
+from cursus_spark.write.task_commit import TaskCommit
 from storage_core.commit.intents import Intents
 from storage_core.commit.ledger import Ledger
 from storage_core.engine.native import NativeEngine

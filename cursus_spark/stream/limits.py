@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from storage_core import Store
 
 from ..options.query_options import StreamReadOptions
-from ..read.ranges import TopicPartition
-from ..read.rate_limit import share_by_backlog
+from ..read.backlog_shares import share_by_backlog
+from ..store import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

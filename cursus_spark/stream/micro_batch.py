@@ -15,10 +15,11 @@ from storage_core import Store
 
 from ..errors import cursus_error
 from ..options.query_options import StreamReadOptions
-from ..read.ranges import Available, TopicPartition, within
+from ..read.data_loss import Available, deleted, gone_back, lose, recreated, within
+from ..store import TopicPartition
 from .position import StreamPosition, SymbolicStart
-from .snapshot import Seen, look_at
-from .state import deleted, first_offset, gone_back, lose, recovery_due, recreated
+from .snapshot import TopicSnapshot, topic_snapshot
+from .start_offsets import first_offset, recovery_due
 
 Ranges = dict[TopicPartition, tuple[int, int]]
 Offsets = Mapping[int, int]
@@ -30,7 +31,7 @@ _PATIENCE_S = 10.0
 _PAUSE_S = 0.1
 
 
-def batch_ranges(
+def micro_batch_ranges(
     store: Store,
     options: StreamReadOptions,
     begun: StreamPosition | SymbolicStart,
@@ -96,11 +97,11 @@ def _topic_ranges(
             start = first_offset(store, options, where, end)
         if start < end:
             held = Available(min(store.start_offset(*where), end), end)
-            ranges[where] = (within(where, start, held, fail=options.fail_on_data_loss), end)
+            ranges[where] = (within(options, where, start, held), end)
     return {where: bounds for where, bounds in ranges.items() if bounds[0] < bounds[1]}
 
 
-def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> Seen | None:
+def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> TopicSnapshot | None:
     """The topic, once it shows all the batch reads or will not for want of recovery.
 
     Raises:
@@ -108,7 +109,7 @@ def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> Seen
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        seen = look_at(store, topic)
+        seen = topic_snapshot(store, topic)
         if seen is None or seen.uuid != (uuid or seen.uuid):
             return seen
         behind = _first_behind(store, topic, seen, ends)
@@ -120,7 +121,7 @@ def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> Seen
         time.sleep(_PAUSE_S)
 
 
-def _first_behind(store: Store, topic: str, seen: Seen, ends: Offsets) -> int | None:
+def _first_behind(store: Store, topic: str, seen: TopicSnapshot, ends: Offsets) -> int | None:
     """A partition that does not show the batch's end yet, but may after a recovery."""
     for number, end in ends.items():
         if seen.ends is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
+from .query_options import Subscription
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
@@ -27,35 +27,6 @@ _MILLISECONDS = {
 
 Parser = Callable[[str, str], Any]
 """Takes the option's name and its text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
-    """Which topics to read: exactly one of the three fields is set.
-
-    Attributes:
-        topics: Topics by name, without repetition.
-        pattern: A regular expression that matches the whole name of a topic.
-        partitions: Single partitions by topic.
-    """
-
-    topics: tuple[str, ...] | None = None
-    pattern: str | None = None
-    partitions: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-
-    def named(self) -> tuple[str, ...]:
-        """The topics that have to exist; none under a pattern."""
-        if self.partitions is not None:
-            return tuple(topic for topic, _ in self.partitions)
-        return self.topics or ()
-
-    def includes(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a topic is asked for."""
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        if self.partitions is not None:
-            return partition in dict(self.partitions).get(topic, ())
-        return topic in (self.topics or ())
 
 
 def invalid(name: str, expectation: str, text: str) -> CursusError:

@@ -1,15 +1,25 @@
-"""What the driver makes of the messages of its tasks."""
+"""What a write task tells the driver, and what the driver makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from storage_core import StagedPart
 
 from ..errors import cursus_error
-from .task import TaskCommit
+
+
+@dataclass(frozen=True)
+class TaskCommit(WriterCommitMessage):
+    """What one task staged, and for which job; of a stream also the query and its batch."""
+
+    job: str
+    parts: tuple[StagedPart, ...]
+    query_id: str | None = None
+    batch_id: int | None = None
 
 
 def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:

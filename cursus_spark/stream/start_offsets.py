@@ -10,19 +10,17 @@ from storage_core import Store
 
 from ..errors import CursusError, cursus_error
 from ..options.query_options import StreamReadOptions
+from ..read.data_loss import Available, aged_out, deleted, gone_back, lose, recreated, within
 from ..read.ranges import (
-    Available,
-    TopicPartition,
-    aged_out,
     available,
     check_named,
     partition_missing,
     resolve_start,
     topic_missing,
-    within,
 )
+from ..store import TopicPartition
 from .position import StreamPosition
-from .snapshot import TopicsNow, nested
+from .snapshot import TopicsSnapshot, by_topic
 
 _log = logging.getLogger("cursus_spark")
 _WARN_AGAIN_S = 60.0
@@ -47,7 +45,7 @@ class Waiting:
 
 
 def require_sound_ends(
-    store: Store, reached: Mapping[TopicPartition, int | None], now: TopicsNow
+    store: Store, reached: Mapping[TopicPartition, int | None], now: TopicsSnapshot
 ) -> None:
     """Raise if a stream stands at damaged records of a broker's directory.
 
@@ -72,15 +70,15 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
         if options.starting.bound(*where).kind == "group":
             # A partition the group never read is read whole: skipping records is never a default.
             known = committed.get(where[0], {}).get(where[1], bounds.start)
-            positions[where] = within(where, known, bounds, fail=options.fail_on_data_loss)
+            positions[where] = within(options, where, known, bounds)
         else:
             positions[where] = resolve_start(store, options, where, bounds)
     ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in held}}
-    return StreamPosition(ids, nested(positions))
+    return StreamPosition(ids, by_topic(positions))
 
 
 def check_continued(
-    store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsNow
+    store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsSnapshot
 ) -> None:
     """Refuse names that nobody knows in a query that goes on from its checkpoint.
 
@@ -106,7 +104,7 @@ def reconcile(
     store: Store,
     options: StreamReadOptions,
     start: StreamPosition,
-    now: TopicsNow,
+    now: TopicsSnapshot,
     waiting: Waiting,
 ) -> dict[TopicPartition, int]:
     """The next offset of every partition there is now, given how far the stream has come.
@@ -137,7 +135,9 @@ def reconcile(
     return begin
 
 
-def _warn_of_dropped(options: StreamReadOptions, start: StreamPosition, now: TopicsNow) -> None:
+def _warn_of_dropped(
+    options: StreamReadOptions, start: StreamPosition, now: TopicsSnapshot
+) -> None:
     includes = options.subscription.includes
     for topic, positions in start.positions.items():
         dropped = sorted(
@@ -172,7 +172,7 @@ def _known_position(
     options: StreamReadOptions,
     where: TopicPartition,
     position: int,
-    now: TopicsNow,
+    now: TopicsSnapshot,
     waiting: Waiting,
 ) -> int:
     end = now.ends[where]
@@ -199,37 +199,3 @@ def recovery_due(where: TopicPartition, end: int | None, position: int) -> Cursu
         f"{where[0]}-{where[1]} {known}, but the stream has come to {position}. Its last writer "
         "did not close it: append to it, or repair the store, to recover what it holds.",
     )
-
-
-def gone_back(where: TopicPartition, position: int, end: int) -> CursusError:
-    """The error for records that were there once and are no more."""
-    return cursus_error(
-        "DATA_LOSS",
-        f"{where[0]}-{where[1]}: the end of the log was changed from {position} to {end}. "
-        f"Set failOnDataLoss to false to continue from {end}.",
-    )
-
-
-def recreated(topic: str) -> CursusError:
-    """The error for a topic that only has its name in common with the one that was read."""
-    return cursus_error(
-        "DATA_LOSS",
-        f"Topic '{topic}' was deleted and created again since the checkpoint. Start with a new "
-        "checkpoint, or set failOnDataLoss to false to read the new topic from its start.",
-    )
-
-
-def deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
-    """The error for a topic, or a partition of one, that is gone."""
-    what = f"Topic '{topic}' was deleted" if whole else f"Partition {topic}-{partition} is gone"
-    return cursus_error(
-        "DATA_LOSS",
-        f"{what}. Start with a new checkpoint, or set failOnDataLoss to false to go on without it.",
-    )
-
-
-def lose(options: StreamReadOptions, error: CursusError) -> None:
-    """Raise the error, or warn of it with ``failOnDataLoss`` false."""
-    if options.fail_on_data_loss:
-        raise error
-    _log.warning("%s", error)

@@ -1,0 +1,332 @@
+"""From the options that Spark hands over to the typed options of a query, on the driver.
+
+Spark's keys come in any case, mostly lower; messages show the names of the table. An option that
+means nothing in a query is ignored with a warning, as the Kafka source does: a temporary view is
+read and written with the same options.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark import __version__ as pyspark_version
+
+from ..compat import READ_LIMITS_REACH_SOURCES
+from ..errors import CursusError, cursus_error, shown
+from .offsets import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    OffsetSpec,
+    check_batch_range,
+    load_json,
+    parse_offsets,
+    parse_time,
+    parse_times,
+)
+from .query_options import (
+    DEFAULT_MAX_BYTES_PER_PARTITION,
+    DEFAULT_MAX_TRIGGER_DELAY_MS,
+    ReadOptions,
+    StreamReadOptions,
+    StreamWriteOptions,
+    Subscription,
+    WriteOptions,
+)
+from .table import BY_LOWER_NAME, Use, options_for
+from .values import invalid, name_text, topic_list
+
+_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_TOPICS = ("topic", *_SUBSCRIPTIONS)
+# What Spark itself puts beside the user's options; the second line only in CREATE TABLE.
+_SPARK_KEYS = frozenset(
+    "paths checkpointlocation queryname "
+    "provider owner location comment collation external is_managed_location".split()
+)
+_INSERT_HINT = (
+    " (Options given in CREATE TABLE do not reach INSERT; use INSERT INTO t WITH "
+    "(path = '...', topic = '...').)"
+)
+_SELECT_HINT = " For a catalog table: SELECT ... FROM t WITH (path = '...', subscribe = '...')."
+
+_log = logging.getLogger("cursus_spark")
+
+
+def parse_read_options(
+    raw: Mapping[str, str], origin: Mapping[str, str] | None = None
+) -> ReadOptions:
+    """Options of a batch read.
+
+    Args:
+        raw: What Spark hands over.
+        origin: What a catalog table's columns remember of its CREATE TABLE.
+    """
+    given = GivenOptions(_with_origin(raw, origin or {}), "read")
+    starting, ending = _starting(given), _ending(given)
+    check_batch_range(starting, ending)
+    return ReadOptions(**_shared_read_fields(given), starting=starting, ending=ending)
+
+
+def parse_stream_read_options(
+    raw: Mapping[str, str], origin: Mapping[str, str] | None = None
+) -> StreamReadOptions:
+    """Options of a streaming read; see ``parse_read_options``."""
+    given = GivenOptions(_with_origin(raw, origin or {}), "stream read", elsewhere=_ENDS)
+    for name in _ENDS:
+        if name in given:
+            noun = "timestamp" if name == "endingTimestamp" else "offset"
+            raise cursus_error(
+                "OPTION_INVALID",
+                f"Option '{name}': ending {noun} not valid in streaming queries. Remove it, or "
+                "use spark.read.",
+            )
+    _refuse_limits_without_effect(given)
+    starting, group = _starting(given), given.value("consumerGroup")
+    if GROUP in starting.bounds().values() and group is None:
+        raise cursus_error(
+            "OPTION_MISSING",
+            "Option 'consumerGroup' must be specified with startingOffsets 'group'.",
+        )
+    most, least = given.value("maxOffsetsPerTrigger"), given.value("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise invalid("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger ({most})", str(least))
+    return StreamReadOptions(
+        **_shared_read_fields(given),
+        starting=starting,
+        ending=OffsetSpec("endingOffsets", LATEST),
+        max_offsets_per_trigger=most,
+        max_bytes_per_trigger=given.value("maxBytesPerTrigger"),
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=given.value("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
+        consumer_group=group,
+    )
+
+
+def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
+    """Options of a batch write."""
+    given = GivenOptions(raw, "write")
+    app, version = given.value("txnAppId"), given.value("txnVersion")
+    if (app is None) != (version is None):
+        missing, present = ("txnAppId", "txnVersion") if app is None else ("txnVersion", "txnAppId")
+        raise cursus_error(
+            "OPTION_MISSING",
+            f"Option '{missing}' must be specified with '{present}': give both or neither.",
+        )
+    return WriteOptions(**_shared_write_fields(given), txn_app_id=app, txn_version=version)
+
+
+def parse_stream_write_options(raw: Mapping[str, str]) -> StreamWriteOptions:
+    """Options of a streaming write."""
+    given = GivenOptions(raw, "stream write", elsewhere=("txnVersion",))
+    if "txnVersion" in given:
+        raise cursus_error(
+            "OPTION_INVALID",
+            "Option 'txnVersion' not valid in streaming queries: the batch id is the version. "
+            "Remove it, or use foreachBatch.",
+        )
+    return StreamWriteOptions(**_shared_write_fields(given), txn_app_id=given.value("txnAppId"))
+
+
+def catalog_options(raw: Mapping[str, str]) -> dict[str, str] | None:
+    """The user's options if Spark is creating a catalog table, else None.
+
+    The catalog forgets them; ``schema.with_origin`` puts them where it does not.
+    """
+    lower = {key.lower(): text for key, text in raw.items()}
+    if "provider" not in lower:
+        return None
+    return {BY_LOWER_NAME[key].name: lower[key] for key in lower if key in BY_LOWER_NAME}
+
+
+def _with_origin(raw: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[str, str]:
+    """What the query says, and the table's own options for the rest.
+
+    A query with a path of its own is not about the table, whatever its columns remember; one with
+    topics, a start or an end of its own means that one, however the table names its own.
+    """
+    lower = {key.lower() for key in raw}
+    if "path" in lower or "paths" in lower:
+        return raw
+    groups = [{name.lower() for name in names} for names in (_TOPICS, _STARTS, _ENDS)]
+    hidden = lower.union(*(group for group in groups if lower & group))
+    kept = {key: text for key, text in origin.items() if key.lower() not in hidden}
+    return {**kept, **raw}
+
+
+def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
+    return {
+        "path": given.path(),
+        "subscription": _subscription(given),
+        "layout": given.value("layout", "auto"),
+        "isolation": given.value("isolation", "read_committed"),
+        "by_timestamp_strategy": given.value("startingOffsetsByTimestampStrategy", "error"),
+        "fail_on_data_loss": given.value("failOnDataLoss", True),
+        "include_headers": given.value("includeHeaders", False),
+        "min_partitions": given.value("minPartitions"),
+        "max_records_per_partition": given.value("maxRecordsPerPartition"),
+        "max_bytes_per_partition": given.value(
+            "maxBytesPerPartition", DEFAULT_MAX_BYTES_PER_PARTITION
+        ),
+    }
+
+
+def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
+    topic = name_text("topic", given.text("topic")) if "topic" in given else None
+    given.value("partitioner")  # murmur2 or an error: there is no other partitioner
+    return {
+        "path": given.path(),
+        "topic": topic,
+        "layout": given.value("layout", "auto"),
+        "create_topic": given.value("createTopic", True),
+        "num_partitions": given.value("numPartitions"),
+        "compression": given.value("compression"),
+    }
+
+
+def _refuse_limits_without_effect(given: GivenOptions) -> None:
+    for name in _LIMITS:
+        if name in given and not READ_LIMITS_REACH_SOURCES:
+            raise cursus_error(
+                "PYSPARK_TOO_OLD",
+                f"Option '{name}' needs PySpark 4.2 or newer, this is {pyspark_version}, where "
+                "every batch reads all there is. Remove the option, or upgrade.",
+            )
+
+
+def _subscription(given: GivenOptions) -> Subscription:
+    names = [name for name in _TOPICS if name in given]
+    listed = ", ".join(_SUBSCRIPTIONS)
+    if not names:
+        raise cursus_error(
+            "OPTION_MISSING",
+            f"One of the following options must be specified for the cursus source: {listed}. "
+            "For a catalog table add WITH (subscribe = '...').",
+        )
+    if len(names) > 1:
+        raise cursus_error(
+            "OPTION_CONFLICT",
+            f"Only one of the following options can be specified for the cursus source: {listed}. "
+            f"Given: {', '.join(names)}.",
+        )
+    if names == ["topic"]:
+        return topic_list("topic", given.text("topic"))
+    found: Subscription = given.value(names[0])
+    return found
+
+
+def _starting(given: GivenOptions) -> OffsetSpec:
+    stream = given.use == "stream read"
+    return _spec(given, "starting", OffsetSpec("startingOffsets", LATEST if stream else EARLIEST))
+
+
+def _ending(given: GivenOptions) -> OffsetSpec:
+    return _spec(given, "ending", OffsetSpec("endingOffsets", LATEST))
+
+
+def _spec(given: GivenOptions, side: str, spec: OffsetSpec) -> OffsetSpec:
+    """The spec of one side: a time for all wins over times by partition, these over offsets."""
+    offsets, times, time = f"{side}Offsets", f"{side}OffsetsByTimestamp", f"{side}Timestamp"
+    default = spec.default
+    if offsets in given:
+        group = given.use == "stream read"
+        spec = parse_offsets(offsets, given.text(offsets), default=default, group=group)
+    if times in given:
+        spec = parse_times(times, given.text(times), default=default).over(spec)
+    return parse_time(time, given.text(time)) if time in given else spec
+
+
+class GivenOptions:
+    """The options of one query by their names in the table."""
+
+    def __init__(self, raw: Mapping[str, str], use: Use, elsewhere: tuple[str, ...] = ()) -> None:
+        check_known(raw, use)
+        self.use = use
+        self._texts = {}
+        for key, text in raw.items():
+            option = BY_LOWER_NAME.get(key.lower())
+            if option is None or text is None:
+                continue
+            if use in option.uses or option.name in elsewhere:
+                self._texts[option.name] = str(text)
+            else:
+                places = " and ".join(option.uses)
+                _log.warning("Option '%s' is ignored: it is for %s.", option.name, places)
+        self._take_paths(raw)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._texts
+
+    def text(self, name: str) -> str:
+        """The text of an option that was given."""
+        return self._texts[name]
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """The parsed value of an option, or the default."""
+        if name not in self._texts:
+            return default
+        return BY_LOWER_NAME[name.lower()].parse(name, self._texts[name])
+
+    def path(self) -> str:
+        """The directory of the log, which every query needs."""
+        if "path" not in self._texts:
+            writing = "write" in self.use
+            verb = "save" if self.use == "write" else "start" if writing else "load"
+            hint = _INSERT_HINT if writing else _SELECT_HINT
+            raise cursus_error(
+                "OPTION_MISSING",
+                f"Option 'path' must be specified: the directory of the log. Use .{verb}"
+                f'("/data/log") or .option("path", "/data/log").{hint}',
+            )
+        return str(self.value("path"))
+
+    def _take_paths(self, raw: Mapping[str, str]) -> None:
+        # load([...]) arrives as JSON under another key.
+        found = [text for key, text in raw.items() if key.lower() == "paths"]
+        if not found:
+            return
+        try:
+            paths = load_json(found[0])
+        except ValueError:
+            paths = []
+        if not isinstance(paths, list) or len(paths) != 1 or not isinstance(paths[0], str):
+            raise cursus_error(
+                "OPTION_INVALID",
+                f"A cursus query reads one directory, got {shown(found[0])}. Use union for more.",
+            )
+        self._texts["path"] = paths[0]
+
+
+def check_known(raw: Mapping[str, str], use: Use) -> None:
+    """Refuse keys that are neither ours nor Spark's own, with the nearest name as a hint.
+
+    Args:
+        raw: All options, with keys in any case.
+        use: What they are for, to suggest only names that would mean something.
+    """
+    keys = {key.lower() for key in raw}
+    for key in raw:
+        lower = key.lower()
+        if lower in BY_LOWER_NAME or lower in _SPARK_KEYS or lower.startswith("option."):
+            continue
+        # In CREATE TABLE each option has a twin; what has none is from TBLPROPERTIES.
+        if "provider" in keys and f"option.{lower}" not in keys:
+            continue
+        raise _unknown(key, [option.name for option in options_for(use)])
+
+
+def _unknown(key: str, names: Iterable[str]) -> CursusError:
+    spelled = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(key.lower(), spelled, n=1)
+    if key.lower().startswith("kafka."):
+        hint = "There is no broker: set 'path' to the directory of the log."
+    elif near:
+        hint = f"Did you mean '{spelled[near[0]]}'?"
+    else:
+        hint = f"Known options: {', '.join(spelled.values())}."
+    return cursus_error("OPTION_UNKNOWN", f"Unknown option '{key}'. {hint}")

@@ -1,0 +1,67 @@
+"""The store of a query, opened on the driver and in every Spark task."""
+
+from __future__ import annotations
+
+from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
+
+from .errors import cursus_error
+from .options.query_options import ReadOptions, StreamWriteOptions
+
+TopicPartition = tuple[str, int]
+
+
+def open_for_read(options: ReadOptions) -> Store:
+    """The store that a query reads."""
+    return Store.open(
+        options.path,
+        layout=options.layout,
+        isolation=options.isolation,
+        config=StoreConfig.from_environment(),
+    )
+
+
+def open_for_write(options: StreamWriteOptions) -> Store:
+    """The store to write to; a missing one is made, of the layout asked for.
+
+    Who asks not to make topics mistyped the path if there is no store.
+
+    Raises:
+        CursusError: there is no store, and none may be made.
+    """
+    try:
+        return Store.open(
+            options.path,
+            layout=options.layout,
+            create=options.create_topic,
+            config=StoreConfig.from_environment(),
+        )
+    except LayoutNotFoundError as error:
+        if options.create_topic:
+            raise
+        raise cursus_error(
+            "LAYOUT_NOT_FOUND", f"{error} With createTopic false, a write makes no store."
+        ) from None
+
+
+def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:
+    """Create a topic where that is allowed, and return its number of partitions.
+
+    Raises:
+        CursusError: it does not exist and may not be made, or has another number of partitions.
+    """
+    wanted = options.num_partitions
+    try:
+        count = store.topic(topic).partitions
+    except TopicNotFoundError as error:
+        if not options.create_topic:
+            raise cursus_error(
+                "TOPIC_NOT_FOUND", f"{error} Create it, or set createTopic to true."
+            ) from None
+        count = store.create_topic(topic, wanted or 1, exist_ok=True).partitions
+    if wanted is not None and count != wanted:
+        raise cursus_error(
+            "PARTITION_COUNT",
+            f"Topic '{topic}' has {count} partitions, but numPartitions is {wanted}. Leave the "
+            "option out, or add partitions to the topic.",
+        )
+    return count
