@@ -60,8 +60,6 @@ NOT_YET = (
     "docs/cli.md",
     "docs/connector.md",
     "docs/cookbook.md",
-    "docs/format.md",
-    "docs/guarantees.md",
     "docs/lifecycle.md",
     "docs/operations.md",
     "docs/performance.md",
