@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
-from storage_core.checks.inspect import frames
 from storage_core.config import Compression
 from storage_core.format.frame import CODECS, HEADER_BYTES
+from storage_core.format.frame_scan import segment_frames
 
 from . import data
 from .data import MIB, Sizes, UnsyncedVfs
@@ -184,7 +184,7 @@ def _bodies(store: Store) -> list[tuple[pa.Buffer, int]]:
     found = []
     for info in store.segments("t", 0)[:-1]:
         mapped = pa.memory_map(str(Path(store.path) / info.path)).read_buffer()
-        for frame in frames(store.vfs, info.path, info.base, verify=False):
+        for frame in segment_frames(store.vfs, info.path, info.base, bodies=False):
             header = frame.header
             assert header.codec < len(CODECS)
             body = mapped.slice(frame.position + HEADER_BYTES, header.body_length)

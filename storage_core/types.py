@@ -30,27 +30,6 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class Extent(NamedTuple):
-    """A checked run of bytes of a segment: what it covers, and when its records were made.
-
-    ``offset`` is absolute; ``span`` counts the offsets covered, holes included.
-    """
-
-    position: int
-    size: int
-    offset: int
-    span: int
-    max_timestamp: int
-
-    @property
-    def end_position(self) -> int:
-        return self.position + self.size
-
-    @property
-    def end_offset(self) -> int:
-        return self.offset + self.span
-
-
 class ActiveFile(NamedTuple):
     """The file that a partition's appends go to: its number (base offset or ordinal) and bytes.
 

@@ -216,8 +216,8 @@ class Checker:
                         problems.append(
                             Problem("warning", "INDEX_STALE", message, topic, partition, path)
                         )
-                    for extent in segment.verify():
-                        end = extent.end_offset
+                    for frame in segment.verify():
+                        end = frame.end_offset
                 finally:
                     segment.close()
         except StorageError as error:

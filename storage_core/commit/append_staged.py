@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ..errors import BrokenFrameError, DamagedLogError
 from ..format.columns import Columns, concat_columns
-from ..format.frame import CODECS, HEADER_BYTES, check_frame, unpack_header
+from ..format.frame import CODECS
 from ..format.frame_encode import EncodedFrame
-from ..format.frame_scan import frame_columns
+from ..format.frame_scan import frame_columns, frames_at
 from ..log.tail import Tail
 from ..vfs import Vfs
 from .intents import PartitionIntent
@@ -101,21 +101,15 @@ def read_part(vfs: Vfs, part: StagedPart) -> Iterator[EncodedFrame]:
         DamagedLogError: a frame or the whole is not what the task wrote.
     """
     checksum = 0
-    fd = vfs.open(part.path, "read")
     try:
-        for position, size in part.runs:
-            data = memoryview(vfs.pread(fd, size, position))
-            try:
-                header = unpack_header(data)
-                check_frame(header, data[HEADER_BYTES:])
-            except BrokenFrameError as error:
-                raise _damaged(part, str(error)) from error
-            checksum = frame_checksum([data[:HEADER_BYTES], data], checksum)
-            yield EncodedFrame([bytes(data[:HEADER_BYTES]), data[HEADER_BYTES:]], header)
-        if checksum != part.checksum:
-            raise _damaged(part, "its checksum differs from the task's")
-    finally:
-        vfs.close(fd)
+        for stored in frames_at(vfs, part.path, part.runs):
+            frame = stored.encoded()
+            checksum = frame_checksum(frame.buffers, checksum)
+            yield frame
+    except BrokenFrameError as error:
+        raise _damaged(part, str(error)) from error
+    if checksum != part.checksum:
+        raise _damaged(part, "its checksum differs from the task's")
 
 
 def _damaged(part: StagedPart, reason: str) -> DamagedLogError:

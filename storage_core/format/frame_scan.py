@@ -1,8 +1,11 @@
-"""Frames of a segment, one after the other: their places, their bytes, their records."""
+"""Walking the frames of a segment: their places, their checked bytes, their records.
+
+There is one walk, ``walk_frames``. Recovery, indexes, rewrites, checks and reads all follow it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -10,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import BrokenFrameError
-from ..io.byte_source import Source, WindowSource
+from ..io.byte_source import Source, open_source
 from ..io.parallel import spread
-from ..types import Extent, OffsetPosition
+from ..types import OffsetPosition
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
 from .frame import (
@@ -25,69 +28,193 @@ from .frame import (
     check_frame,
     decode_body,
     decode_message,
+    pack_header,
     unpack_body,
     unpack_header,
 )
+from .frame_encode import EncodedFrame
 from .record_sizes import record_bounds
 
 _WINDOW_BYTES = 8 << 20
 _HEADERS_WINDOW = 64 << 10
 _SEARCH_BYTES = 1 << 20
-# Frames are checked some at a time, on two processors where there are two, then decoded: a
-# checksum's pass over one empties the processor's caches of what decodes it. A read begins with
-# few, in case few records are wanted.
+# A read checks several frames a step, on two processors where there are two, and then decodes them:
+# the checksum of one frame right before its decoding would empty the caches that decoding needs.
+# The first step is small, because the caller may want few records.
 _FIRST_FRAMES, _AHEAD_FRAMES = 4, 32
 
 
 class StoredFrame(NamedTuple):
-    """A frame that passed its checksums; ``rest`` is all of it but the header."""
+    """A frame in a file; ``rest`` is all of it but the header, or empty if that was not read."""
 
     position: int
     offset: int
     header: FrameHeader
-    rest: memoryview
+    rest: memoryview = memoryview(b"")
 
     @property
-    def end(self) -> int:
+    def end_position(self) -> int:
+        return self.position + self.header.length
+
+    @property
+    def end_offset(self) -> int:
         return self.offset + self.header.span
 
+    def encoded(self) -> EncodedFrame:
+        """The frame as buffers, to be written elsewhere."""
+        return EncodedFrame([pack_header(self.header), self.rest], self.header)
 
-def stored_frames(vfs: Vfs, path: str, base: int, *, bodies: bool = True) -> Iterator[StoredFrame]:
-    """Follow a segment to the end of its file, every byte checked, a few megabytes in memory.
+
+def walk_frames(
+    source: Source, base: int, *, at: OffsetPosition | None = None, bodies: bool
+) -> Iterator[StoredFrame]:
+    """Follow the frames of a segment to the end of its bytes.
 
     Args:
-        vfs: The store's files.
-        path: The segment's log.
-        base: Its base offset.
-        bodies: Without them only the headers are read and ``rest`` is empty.
+        source: The segment's bytes.
+        base: The segment's base offset.
+        at: Where to begin: a frame starts at this position, with this offset.
+        bodies: Read and check the bodies too. Without it only headers are read and checked.
 
     Raises:
-        BrokenFrameError: with the position and offset of the first bytes that do not check.
+        BrokenFrameError: with position and offset of the first bytes that are not a whole frame.
     """
-    fd = vfs.open(path, "read")
-    window = _WINDOW_BYTES if bodies else _HEADERS_WINDOW
-    source = WindowSource(vfs, fd, vfs.fstat(fd).size, window)
-    try:
-        position, offset = 0, base
-        while position < source.size:
-            try:
-                header = unpack_header(source.read(position, HEADER_BYTES))
-                if base + header.relative_offset != offset:
-                    found = base + header.relative_offset
-                    raise BrokenFrameError(f"expected offset {offset}, the frame holds {found}")
-                wanted = header.length - HEADER_BYTES if bodies else 0
-                rest = source.read(position + HEADER_BYTES, wanted)
-                if bodies:
-                    check_frame(header, rest)
-            except BrokenFrameError as error:
+    offset, position = at or (base, 0)
+    while position < source.size:
+        try:
+            header = unpack_header(source.read(position, HEADER_BYTES))
+            found = base + header.relative_offset
+            if found != offset:
+                raise BrokenFrameError(f"expected a frame at offset {offset}, found {found}")
+            if position + header.length > source.size:
                 raise BrokenFrameError(
-                    str(error), path=path, position=position, offset=offset
-                ) from error
-            yield StoredFrame(position, offset, header, rest)
-            position += header.length
-            offset += header.span
-    finally:
-        source.close()
+                    f"the file ends inside the frame, which has {header.length} bytes"
+                )
+            frame = StoredFrame(position, offset, header)
+            if bodies:
+                frame = _with_body(source, frame)
+                check_frame(header, frame.rest)
+        except BrokenFrameError as error:
+            raise _placed(error, position, offset) from error
+        yield frame
+        position += header.length
+        offset += header.span
+
+
+def segment_frames(vfs: Vfs, path: str, base: int, *, bodies: bool = True) -> Iterator[StoredFrame]:
+    """Like ``walk_frames``, from the first byte of a file, with a few megabytes in memory.
+
+    Raises:
+        BrokenFrameError: with path, position and offset of the first bytes that are not a frame.
+    """
+    with open_source(vfs, path, _WINDOW_BYTES if bodies else _HEADERS_WINDOW) as source:
+        try:
+            yield from walk_frames(source, base, bodies=bodies)
+        except BrokenFrameError as error:
+            raise _placed(error, error.position, error.offset, path) from error
+
+
+def frames_at(vfs: Vfs, path: str, places: Iterable[tuple[int, int]]) -> Iterator[StoredFrame]:
+    """The frames at the given positions and of the given sizes, every byte checked.
+
+    Raises:
+        BrokenFrameError: the bytes at one of them are not a whole frame.
+    """
+    with open_source(vfs, path, window=0) as source:
+        for position, size in places:
+            source.read(position, size)  # header and body together: they stay in the window
+            frame = _checked_at(source, position)
+            if frame.header.length != size:
+                raise BrokenFrameError(
+                    f"expected a frame of {size} bytes, found one of {frame.header.length}",
+                    position=position,
+                )
+            yield frame
+
+
+def last_header(source: Source) -> FrameHeader | None:
+    """The header of the last frame, found through the length at its end; None if unsound."""
+    length = int.from_bytes(source.read(max(0, source.size - 4), 4), "big")
+    if not HEADER_BYTES + TRAILER_BYTES <= length <= source.size:
+        return None
+    with suppress(BrokenFrameError):
+        header = unpack_header(source.read(source.size - length, HEADER_BYTES))
+        return header if header.length == length else None
+    return None
+
+
+def last_end_offset(source: Source, base: int) -> int:
+    """End offset of a sealed segment, from its last frame where possible.
+
+    Raises:
+        BrokenFrameError: the end cannot be found.
+    """
+    last = last_header(source)
+    if last is not None:
+        return base + last.relative_offset + last.span
+    end = base
+    for frame in walk_frames(source, base, bodies=False):
+        end = frame.end_offset
+    return end
+
+
+def recovery_point_after(source: Source, base: int, position: int) -> int:
+    """Highest recovery point that a sound frame after ``position`` records; 0 if there is none."""
+    highest = 0
+    position += 8
+    while position < source.size:
+        window = bytes(source.read(position, _SEARCH_BYTES))
+        at = window.find(MAGIC)
+        while at >= 0:
+            if at % 8 == 0:
+                with suppress(BrokenFrameError):
+                    header = _checked_at(source, position + at).header
+                    highest = max(highest, base + header.recovery_point)
+            at = window.find(MAGIC, at + 1)
+        position += max(8, len(window) - len(window) % 8)
+    return highest
+
+
+def read_frames(
+    source: Source, base: int, at: OffsetPosition, *, start: int, end: int, scan: bool = False
+) -> Iterator[DecodedFrame]:
+    """Decode the frames that overlap ``start`` to ``end``, every byte checked.
+
+    Args:
+        source: The segment's bytes.
+        base: The segment's base offset.
+        at: Where to begin: a frame starts at this position, with this offset.
+        start: First offset wanted. The frames are whole: the first may begin before it.
+        end: Offset after the last one wanted. The last frame may end after it.
+        scan: The caller wants all of them: the first step is as large as the others.
+
+    Raises:
+        BrokenFrameError: with position and offset of the first frame that is not sound.
+    """
+    walk = walk_frames(source, base, at=at, bodies=False)
+    wanted, offset, damage = _AHEAD_FRAMES if scan else _FIRST_FRAMES, at.offset, None
+    while offset < end and damage is None:
+        ahead, size = list[StoredFrame](), 0
+        try:
+            while offset < end and len(ahead) < wanted and size < source.ahead:
+                frame = next(walk, None)
+                if frame is None:
+                    raise BrokenFrameError(
+                        f"the file ends at offset {offset}", position=source.size, offset=offset
+                    )
+                offset = frame.end_offset
+                if offset > start:
+                    ahead.append(_with_body(source, frame))
+                    size += frame.header.raw_length
+        except BrokenFrameError as error:
+            damage = error
+        for frame, body in zip(ahead, spread(_checked_body, ahead, size), strict=True):
+            decoded = _decoded(frame, body)
+            if decoded is not None:
+                yield decoded
+        wanted = min(2 * wanted, _AHEAD_FRAMES)
+    if damage is not None:
+        raise damage
 
 
 def frame_columns(header: FrameHeader, rest: bytes | memoryview) -> Columns:
@@ -115,168 +242,44 @@ def frame_columns(header: FrameHeader, rest: bytes | memoryview) -> Columns:
     )
 
 
-def walk_frames(
-    source: Source, base: int, *, at: OffsetPosition | None = None, verify: bool
-) -> Iterator[Extent]:
-    """Follow the frames of a segment to the end of its bytes.
-
-    Args:
-        source: The segment's bytes.
-        base: The segment's base offset.
-        at: Where to begin: a frame starts at this position, with this offset.
-        verify: Check the bodies too, not only the headers.
-
-    Raises:
-        BrokenFrameError: with position and offset of the first bytes that are not a frame.
-    """
-    offset, position = at or (base, 0)
-    while position < source.size:
-        header = _header_at(source, position, base, offset)
-        if verify:
-            _check(source, header, position, offset)
-        elif position + header.length > source.size:
-            raise _broken("the file ends inside the frame", position, offset)
-        yield Extent(position, header.length, offset, header.span, header.max_timestamp)
-        position += header.length
-        offset += header.span
+def _placed(
+    error: BrokenFrameError, position: int | None, offset: int | None, path: str | None = None
+) -> BrokenFrameError:
+    return BrokenFrameError(str(error), path=path, position=position, offset=offset)
 
 
-def last_end_offset(source: Source, base: int) -> int:
-    """End offset of a sealed segment, from its last frame where possible.
-
-    Raises:
-        BrokenFrameError: the end cannot be found.
-    """
-    # The last length leads back to the last header: a hint, so a wrong one only costs a walk.
-    trailer = bytes(source.read(max(0, source.size - 4), 4))
-    length = int.from_bytes(trailer, "big")
-    if HEADER_BYTES + TRAILER_BYTES <= length <= source.size:
-        with suppress(BrokenFrameError):
-            header = unpack_header(source.read(source.size - length, HEADER_BYTES))
-            if header.length == length:
-                return base + header.relative_offset + header.span
-    end = base
-    for extent in walk_frames(source, base, verify=False):
-        end = extent.end_offset
-    return end
-
-
-def recovery_point_after(source: Source, base: int, position: int) -> int:
-    """Highest recovery point that a sound frame after ``position`` records; 0 if there is none."""
-    claim = 0
-    position += 8
-    while position < source.size:
-        window = bytes(source.read(position, _SEARCH_BYTES))
-        at = window.find(MAGIC)
-        while at >= 0:
-            if at % 8 == 0:
-                claim = max(claim, base + _claim_at(source, position + at))
-            at = window.find(MAGIC, at + 1)
-        position += max(8, len(window) - len(window) % 8)
-    return claim
-
-
-def read_frames(
-    source: Source, base: int, at: OffsetPosition, *, start: int, end: int, scan: bool = False
-) -> Iterator[DecodedFrame]:
-    """Decode the frames that overlap ``start`` to ``end``, checked in full.
-
-    Args:
-        source: The segment's bytes.
-        base: The segment's base offset.
-        at: Where to begin: a frame starts at this position, with this offset.
-        start: First offset wanted. The frames are whole: the first may begin before it.
-        end: Offset after the last one wanted. The last frame may end after it.
-        scan: The caller will want all of them.
-
-    Raises:
-        BrokenFrameError: with position and offset of the first frame that does not check.
-    """
-    (offset, position), wanted, damage = at, _AHEAD_FRAMES if scan else _FIRST_FRAMES, None
-    while offset < end and damage is None:
-        ahead, size = list[_Found](), 0
-        try:
-            while offset < end and len(ahead) < wanted and size < source.ahead:
-                header = _header_at(source, position, base, offset)
-                if offset + header.span > start:
-                    rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
-                    ahead.append(_Found(header, rest, position, offset))
-                    size += header.raw_length
-                position += header.length
-                offset += header.span
-        except BrokenFrameError as error:
-            damage = error
-        for found, body in zip(ahead, spread(_checked_body, ahead, size), strict=True):
-            frame = _decoded(found, body)
-            if frame is not None:
-                yield frame
-        wanted = min(2 * wanted, _AHEAD_FRAMES)
-    if damage is not None:
-        raise damage
-
-
-class _Found(NamedTuple):
-    """A frame of which only the header was looked at; ``rest`` is all behind it."""
-
-    header: FrameHeader
-    rest: memoryview
-    position: int
-    offset: int
-
-
-def _claim_at(source: Source, position: int) -> int:
-    try:
-        header = unpack_header(source.read(position, HEADER_BYTES))
-        check_frame(header, source.read(position + HEADER_BYTES, header.length - HEADER_BYTES))
-    except BrokenFrameError:
-        return 0
-    return header.recovery_point
-
-
-def _broken(reason: str, position: int, offset: int) -> BrokenFrameError:
-    return BrokenFrameError(reason, position=position, offset=offset)
-
-
-def _header_at(source: Source, position: int, base: int, offset: int) -> FrameHeader:
-    try:
-        header = unpack_header(source.read(position, HEADER_BYTES))
-    except BrokenFrameError as error:
-        raise _broken(str(error), position, offset) from error
-    if base + header.relative_offset != offset:
-        raise _broken(
-            f"expected offset {offset}, the frame holds {base + header.relative_offset}",
-            position,
-            offset,
-        )
-    return header
-
-
-def _check(source: Source, header: FrameHeader, position: int, offset: int) -> None:
+def _with_body(source: Source, frame: StoredFrame) -> StoredFrame:
+    position, offset, header, _ = frame
     rest = source.read(position + HEADER_BYTES, header.length - HEADER_BYTES)
-    try:
-        check_frame(header, rest)
-    except BrokenFrameError as error:
-        raise _broken(str(error), position, offset) from error
+    return StoredFrame(position, offset, header, rest)
 
 
-def _checked_body(found: _Found) -> pa.Buffer | BrokenFrameError:
+def _checked_at(source: Source, position: int) -> StoredFrame:
+    """The frame at a position, whatever offset it has."""
+    header = unpack_header(source.read(position, HEADER_BYTES))
+    frame = _with_body(source, StoredFrame(position, header.relative_offset, header))
+    check_frame(header, frame.rest)
+    return frame
+
+
+def _checked_body(frame: StoredFrame) -> pa.Buffer | BrokenFrameError:
     """The body, decompressed, or what is wrong with it."""
     try:
-        check_frame(found.header, found.rest)
-        return unpack_body(found.header, found.rest)
+        check_frame(frame.header, frame.rest)
+        return unpack_body(frame.header, frame.rest)
     except BrokenFrameError as error:
         return error
 
 
-def _decoded(found: _Found, body: pa.Buffer | BrokenFrameError) -> DecodedFrame | None:
+def _decoded(frame: StoredFrame, body: pa.Buffer | BrokenFrameError) -> DecodedFrame | None:
     """The records of a frame whose bytes were checked; None if it only covers a hole."""
-    header, _, position, offset = found
+    position, offset, header, _ = frame
     try:
         if isinstance(body, BrokenFrameError):
             raise body
         batch = decode_message(header, body)
     except BrokenFrameError as error:
-        raise _broken(str(error), position, offset) from error
+        raise _placed(error, position, offset) from error
     if not header.records:
         return None
     columns = {}

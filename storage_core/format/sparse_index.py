@@ -26,7 +26,8 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from ..types import Extent, OffsetPosition
+from ..types import OffsetPosition
+from .frame import FrameHeader
 
 Int64s = npt.NDArray[np.int64]
 IndexKind = Literal["offset", "time"]
@@ -86,16 +87,16 @@ class IndexBuilder:
         self.positions: list[int] = []
         self.timestamps: list[int] = []
 
-    def add(self, extent: Extent) -> bool:
+    def add(self, offset: int, position: int, header: FrameHeader) -> bool:
         """Note one frame; return whether it got an entry."""
-        due = extent.position - self._last_position >= self._interval
+        due = position - self._last_position >= self._interval
         if due:
-            self._last_position = extent.position
-            self.offsets.append(extent.offset)
-            self.positions.append(extent.position)
+            self._last_position = position
+            self.offsets.append(offset)
+            self.positions.append(position)
             self.timestamps.append(self._largest)
-        self._largest = max(self._largest, extent.max_timestamp)
-        self._end = extent.end_offset
+        self._largest = max(self._largest, header.max_timestamp)
+        self._end = offset + header.span
         return due
 
     def offset_index(self) -> SparseIndex:

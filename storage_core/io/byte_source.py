@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from ..errors import SegmentStateError
@@ -78,3 +80,13 @@ class WindowSource:
     def close(self) -> None:
         """Close the file; views handed out stay valid."""
         self._vfs.close(self.fd)
+
+
+@contextmanager
+def open_source(vfs: Vfs, path: str, window: int) -> Iterator[WindowSource]:
+    """A file opened for positional reads of at least ``window`` bytes; closed at the end."""
+    fd = vfs.open(path, "read")
+    try:
+        yield WindowSource(vfs, fd, vfs.fstat(fd).size, window)
+    finally:
+        vfs.close(fd)

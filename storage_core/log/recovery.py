@@ -32,7 +32,7 @@ from ..segments.continuity import covered_runs
 from ..segments.deletion_markers import drop_merged, finish_deletions
 from ..segments.listing import Listing, list_segments, log_path
 from ..segments.truncate import copy_to_new_file, cut_segment, save_tail
-from ..types import Extent, OffsetPosition, RecoveryReport
+from ..types import OffsetPosition, RecoveryReport
 from ..vfs import Vfs
 from .unsynced_recovery import Unsound, first_unsound, set_aside
 
@@ -164,10 +164,10 @@ class Recovery:
             if self.config.fsync != "none":
                 self.vfs.fsync(fd)
             source = WindowSource(self.vfs, fd, self.vfs.fstat(fd).size)
-            last, error = self._follow(source, base)
+            sound, error = self._follow(source, base)
             if error is not None:
-                self._require_torn(source, base, last, path, error)
-            size, end = last.end_position, last.end_offset
+                self._require_torn(source, base, sound, path, error)
+            end, size = sound
             cut, saved = source.size - size, None
             if cut:
                 saved = save_tail(self.vfs, fd, self.directory, base, size, cut)
@@ -187,21 +187,22 @@ class Recovery:
         finally:
             self.vfs.close(fd)
 
-    def _follow(self, source: WindowSource, base: int) -> tuple[Extent, BrokenFrameError | None]:
-        """The last sound extent (an empty one if none is), and what stopped the walk."""
-        last = self._trusted_start(source, base)
+    def _follow(
+        self, source: WindowSource, base: int
+    ) -> tuple[OffsetPosition, BrokenFrameError | None]:
+        """Where the sound frames end, and what stopped the walk."""
+        end = self._trusted_start(source, base)
         try:
-            at = OffsetPosition(last.end_offset, last.end_position)
-            for extent in walk_frames(source, base, at=at, verify=True):
-                last = extent
+            for frame in walk_frames(source, base, at=end, bodies=True):
+                end = OffsetPosition(frame.end_offset, frame.end_position)
         except BrokenFrameError as error:
-            return last, error
-        return last, None
+            return end, error
+        return end, None
 
-    def _trusted_start(self, source: WindowSource, base: int) -> Extent:
+    def _trusted_start(self, source: WindowSource, base: int) -> OffsetPosition:
         """Where verification may begin: behind what a checkpoint says was synced, if it joins."""
         line = self.checkpoint
-        start = Extent(0, 0, base, 0, 0)
+        start = OffsetPosition(base, 0)
         if (
             line is None
             or self.sync_failed
@@ -217,17 +218,22 @@ class Recovery:
             return start
         if not joins:
             return start
-        return Extent(head.size, 0, line.log_end_offset, 0, 0)
+        return OffsetPosition(line.log_end_offset, head.size)
 
     def _require_torn(
-        self, source: WindowSource, base: int, last: Extent, path: str, error: BrokenFrameError
+        self,
+        source: WindowSource,
+        base: int,
+        sound: OffsetPosition,
+        path: str,
+        error: BrokenFrameError,
     ) -> None:
         """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
-        claim = recovery_point_after(source, base, last.end_position)
+        claim = recovery_point_after(source, base, sound.position)
         durable = max(self.recovery_point, claim)
-        if last.end_offset < durable:
+        if sound.offset < durable:
             raise self._damage(
-                f"{error}; offsets {last.end_offset} to {durable - 1} were durable. "
+                f"{error}; offsets {sound.offset} to {durable - 1} were durable. "
                 "Nothing was changed: restore the file from a copy",
                 path,
                 error,

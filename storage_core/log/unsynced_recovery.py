@@ -67,8 +67,8 @@ def _sound_part(vfs: Vfs, directory: str, base: int) -> tuple[Unsound, bool]:
     except SegmentStateError:
         return Unsound(base, 0, base, 0, "it is empty"), False
     try:
-        for extent in walk_frames(source, base, verify=True):
-            position, offset = extent.end_position, extent.end_offset
+        for frame in walk_frames(source, base, bodies=True):
+            position, offset = frame.end_position, frame.end_offset
     except BrokenFrameError as error:
         claim = recovery_point_after(source, base, position)
         return Unsound(base, position, offset, claim, str(error)), False

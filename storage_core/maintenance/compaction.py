@@ -77,7 +77,7 @@ class Compactor:
     def _fill_from(self, segment: Sealed, start: int) -> int | None:
         for frame in self._files.frames(segment):
             self._pace.advance(frame.header.length)
-            if frame.end > start and frame.header.columns & KEY:
+            if frame.end_offset > start and frame.header.columns & KEY:
                 full_at = self._put(self._keyed(frame), start)
                 if full_at is not None:
                     return full_at

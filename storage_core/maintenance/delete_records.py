@@ -60,7 +60,7 @@ def _rest(replacer: Replacer, segment: Sealed, offset: int, pace: Pace) -> Rewri
         for frame in replacer.files.frames(segment):
             if frame.offset >= offset:
                 writer.carry(frame)
-            elif frame.end > offset:
+            elif frame.end_offset > offset:
                 writer.add(frame, rows=_rows_from(frame, offset), codec=frame.header.codec)
             pace.advance(frame.header.length)
         return writer.finish()

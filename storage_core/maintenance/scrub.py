@@ -47,7 +47,7 @@ def _problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, .
     try:
         end = segment.base
         for frame in files.frames(segment):
-            end = frame.end
+            end = frame.end_offset
             pace.advance(frame.header.length)
     except StoppedError:
         raise

@@ -14,12 +14,12 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..format.columns import Columns, Int64s, concat_columns
-from ..format.frame import CODECS, MAX_SPAN, FrameHeader, pack_header
+from ..format.frame import CODECS, MAX_SPAN
 from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from ..format.frame_scan import StoredFrame, frame_columns
 from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
 from ..io.durable import write_all
-from ..types import TIMESTAMP_SUPPLIED, Extent
+from ..types import TIMESTAMP_SUPPLIED
 from ..vfs import Buffer, Vfs
 
 # Smaller frames are joined on the way: a frame of one record costs 284 bytes and 20 us per read.
@@ -70,8 +70,7 @@ class SegmentRewriter:
         """Add a frame as it is, but for the place that its header names."""
         self._flush(holes=True)
         end = self._end - self._base
-        header = frame.header._replace(relative_offset=end, recovery_point=end)
-        self._add(EncodedFrame([pack_header(header), memoryview(frame.rest)], header))
+        self._add(frame.encoded().moved(relative_offset=end, recovery_point=end))
 
     def add(self, frame: StoredFrame, *, rows: Int64s | None = None, codec: int) -> None:
         """Add a frame's records, or some of them, under ``codec``; small ones wait for more."""
@@ -89,9 +88,9 @@ class SegmentRewriter:
             or waiting.size + size > self._config.frame_bytes
         ):
             self._flush()
-        if frame.end - self._waiting.start > MAX_SPAN:
+        if frame.end_offset - self._waiting.start > MAX_SPAN:
             self._flush(holes=True)
-        self._waiting.add(columns, offsets + frame.offset, size, codec, frame.end)
+        self._waiting.add(columns, offsets + frame.offset, size, codec, frame.end_offset)
 
     def carry(self, frame: StoredFrame, codec: int | None = None) -> None:
         """Add a whole frame the cheapest way: copied, unless it is small or has another codec."""
@@ -149,10 +148,8 @@ class SegmentRewriter:
         )
 
     def _add(self, frame: EncodedFrame) -> None:
-        header: FrameHeader = frame.header
-        self._indexes.add(
-            Extent(self.size, header.length, self._end, header.span, header.max_timestamp)
-        )
+        header = frame.header
+        self._indexes.add(self._end, self.size, header)
         self._buffers += frame.buffers
         self._buffered += header.length
         self._end += header.span

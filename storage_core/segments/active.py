@@ -13,7 +13,6 @@ from ..format.frame_scan import walk_frames
 from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open, seal
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.durable import replace_file, write_all
-from ..types import Extent
 from ..vfs import OpenMode, Vfs
 from .listing import log_path
 
@@ -110,18 +109,16 @@ class ActiveSegment:
         buffers = [buffer for frame in frames for buffer in frame.buffers]
         write_all(self._vfs, self._fd, buffers, self.size)
         for _, header in frames:
-            extent = Extent(
-                self.size, header.length, self.end_offset, header.span, header.max_timestamp
-            )
-            self.size = extent.end_position
-            self.end_offset = extent.end_offset
+            offset, position = self.end_offset, self.size
+            self.end_offset += header.span
+            self.size += header.length
             if self._builder is not None:
-                due = self._builder.add(extent)
+                due = self._builder.add(offset, position, header)
             else:
-                due = extent.position - self._last_indexed() >= self._config.index_interval_bytes
+                due = position - self._last_indexed() >= self._config.index_interval_bytes
             if due:
-                self._unwritten.append((extent.offset, extent.position))
-                self._last_entry = extent.position
+                self._unwritten.append((offset, position))
+                self._last_entry = position
 
     def write_index(self) -> None:
         """Write the entries that came due since the last call; without them, readers walk."""
@@ -219,8 +216,8 @@ def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMod
 def build_indexes(source: Source, base: int, interval: int) -> IndexBuilder:
     """Work out a segment's indexes from its headers."""
     builder = IndexBuilder(interval)
-    for extent in walk_frames(source, base, verify=False):
-        builder.add(extent)
+    for frame in walk_frames(source, base, bodies=False):
+        builder.add(frame.offset, frame.position, frame.header)
     return builder
 
 

@@ -56,8 +56,8 @@ def end_of(vfs: Vfs, path: str, base: int, *, verify: bool) -> int:
         if not verify:
             return last_end_offset(source, base)
         end = base
-        for extent in walk_frames(source, base, verify=True):
-            end = extent.end_offset
+        for frame in walk_frames(source, base, bodies=True):
+            end = frame.end_offset
         return end
     except BrokenFrameError as error:
         raise BrokenFrameError(

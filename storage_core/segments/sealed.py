@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..format.file_names import segments_directory
-from ..format.frame_scan import StoredFrame, stored_frames
+from ..format.frame_scan import StoredFrame, segment_frames
 from ..io.io_errors import typed_read_errors
 from ..vfs import FileStat, Vfs
 from .listing import list_segments, log_path
@@ -73,4 +73,4 @@ class SealedLog:
             FileNotFoundError: it has been removed meanwhile.
         """
         with typed_read_errors(self.topic, self.partition, segment.path):
-            yield from stored_frames(self.vfs, segment.path, segment.base, bodies=bodies)
+            yield from segment_frames(self.vfs, segment.path, segment.base, bodies=bodies)

@@ -12,7 +12,7 @@ from ..config import StoreConfig
 from ..errors import BrokenFrameError, SegmentStateError
 from ..format.columns import DecodedFrame
 from ..format.file_names import IDX, TIMEIDX, segment_file
-from ..format.frame_scan import read_frames, walk_frames
+from ..format.frame_scan import StoredFrame, read_frames, segment_frames, walk_frames
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
@@ -26,13 +26,12 @@ from ..format.sparse_index import (
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.durable import read_file
 from ..io.lru import LruCache
-from ..types import Extent, OffsetPosition
+from ..types import OffsetPosition
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .listing import Listing, ListingCache, log_path
 
 _MAX_INDEX_BYTES = 1 << 30
-_HEADERS_WINDOW = 64 << 10
 Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: a file that took the name is another key. Not by its number alone,
 # which the system may give to another file once this one is gone.
@@ -188,11 +187,11 @@ class SegmentReader:
         if first >= end:
             return None
         at = OffsetPosition(self.base, 0) if self._key is None else self.locate(first)
-        for extent in self._walk(at):
-            if extent.max_timestamp >= timestamp:
-                found = self._first_in_frame(extent, timestamp)
+        for frame in self._walk(at):
+            if frame.header.max_timestamp >= timestamp:
+                found = self._first_in_frame(frame, timestamp)
                 return found if found < end else None
-            if extent.end_offset >= end:
+            if frame.end_offset >= end:
                 return None
         return None
 
@@ -201,11 +200,11 @@ class SegmentReader:
         return self._build_indexes().time_index().largest
 
     def holds(self, offset: int) -> bool:
-        return any(offset < extent.end_offset for extent in self._walk(self.locate(offset)))
+        return any(offset < frame.end_offset for frame in self._walk(self.locate(offset)))
 
-    def verify(self) -> Iterator[Extent]:
+    def verify(self) -> Iterator[StoredFrame]:
         """Walk the whole segment, checking every byte. One that may be cut must not be mapped."""
-        return walk_frames(self._source, self.base, verify=True)
+        return walk_frames(self._source, self.base, bodies=True)
 
     def offset_index(self) -> SparseIndex:
         """Entries of a closed segment: from its file when sound, else from the log."""
@@ -242,33 +241,29 @@ class SegmentReader:
         If it was cut since it was opened, what stands before the cut will do: the visible part.
         """
         builder = IndexBuilder(self._interval)
-        fd = self._vfs.open(self.path, "read")
-        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size, _HEADERS_WINDOW)
         try:
-            for extent in walk_frames(source, self.base, verify=False):
-                builder.add(extent)
+            for frame in segment_frames(self._vfs, self.path, self.base, bodies=False):
+                builder.add(frame.offset, frame.position, frame.header)
         except BrokenFrameError:
             if self._key is None or self._vfs.stat(self.path) == self._key[1]:
                 raise
-        finally:
-            source.close()
         return builder
 
     def _index_file(self, suffix: str) -> bytes:
         path = f"{self._directory}/{segment_file(self.base, suffix)}"
         return read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
 
-    def _walk(self, at: OffsetPosition) -> Iterator[Extent]:
-        return walk_frames(self._source, self.base, at=at, verify=False)
+    def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
+        return walk_frames(self._source, self.base, at=at, bodies=False)
 
-    def _first_in_frame(self, extent: Extent, timestamp: int) -> int:
+    def _first_in_frame(self, stored: StoredFrame, timestamp: int) -> int:
         """First record of a frame that reaches ``timestamp``; its header says there is one."""
-        at, end = OffsetPosition(extent.offset, extent.position), extent.end_offset
-        frames = read_frames(self._source, self.base, at, start=extent.offset, end=end)
+        at, end = OffsetPosition(stored.offset, stored.position), stored.end_offset
+        frames = read_frames(self._source, self.base, at, start=at.offset, end=end)
         frame = next(frames, None)
         names = ("offset", "timestamp")
-        batch = frame and to_batch(frame, names, extent.offset, extent.end_offset)
+        batch = frame and to_batch(frame, names, at.offset, end)
         if batch is None:
-            return extent.end_offset
+            return end
         stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
         return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())

@@ -90,9 +90,9 @@ def test_compressed_data_that_grow_beyond_their_claim_are_refused(codec: str) ->
 CLAIM = """
 import resource, sys
 from storage_core.errors import BrokenFrameError
-from storage_core.frame import decode_body, pack_header, unpack_header
-from storage_core.frame_encode import draft_frame, finish_frame
-from tests.stores import columns_of
+from storage_core.format.frame import decode_body, pack_header, unpack_header
+from storage_core.format.frame_encode import draft_frame, finish_frame
+from tests.support.stores import columns_of
 
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from ...checks.inspect import FrameInfo, frames, indexes
+from ...checks.inspect import indexes
 from ...errors import BrokenFrameError, PartitionNotFoundError, StorageError
 from ...format.file_names import segments_directory
 from ...format.frame import CODECS, HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
+from ...format.frame_scan import StoredFrame, segment_frames
 from ...io.io_errors import typed_read_errors
 from ...segments.listing import list_segments, log_path
 from ...store.store import Store
@@ -99,7 +100,7 @@ def _native(
         }  # fmt: skip
         try:
             with typed_read_errors(topic, partition, path):
-                for frame in frames(store.vfs, path, base):
+                for frame in segment_frames(store.vfs, path, base):
                     yield _frame(frame, visible)
                     if with_records and visible is not None:
                         yield from _records(store, topic, partition, frame, visible)
@@ -108,7 +109,7 @@ def _native(
         yield from _index_entries(store, path, base)
 
 
-def _frame(frame: FrameInfo, visible: int | None) -> Entry:
+def _frame(frame: StoredFrame, visible: int | None) -> Entry:
     header = frame.header
     return {
         "kind": "frame",
@@ -130,7 +131,7 @@ def _frame(frame: FrameInfo, visible: int | None) -> Entry:
 
 
 def _records(
-    store: Store, topic: str, partition: int, frame: FrameInfo, visible: int
+    store: Store, topic: str, partition: int, frame: StoredFrame, visible: int
 ) -> Iterator[Entry]:
     end = min(frame.offset + frame.header.span, visible)
     if frame.offset < end:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...checks.inspect import frames
 from ...errors import StorageError
 from ...format.frame import CODECS
+from ...format.frame_scan import segment_frames
 from ...format.record_sizes import record_bounds
 from ...store.store import Store
 from ...types import Problem
@@ -116,7 +116,7 @@ def _frames_of(
     for partition in partitions:
         for segment in partition.segments:
             try:
-                for frame in frames(store.vfs, segment.path, segment.base, verify=False):
+                for frame in segment_frames(store.vfs, segment.path, segment.base, bodies=False):
                     head = frame.header
                     times = (head.min_timestamp, head.max_timestamp)
                     if head.records:  # else it only covers a hole of compaction

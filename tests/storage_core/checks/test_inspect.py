@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from storage_core.checks.inspect import TimeSpan, frames, indexes, time_span
+from storage_core.checks.inspect import TimeSpan, indexes, time_span
 from storage_core.errors import BrokenFrameError
+from storage_core.format.frame_scan import segment_frames
 from tests.support.stores import T0, TOPIC, make_store, overwrite, segment
 
 
@@ -23,37 +24,38 @@ def written(path: Path) -> tuple[Store, str]:
 
 def test_every_frame_is_shown_with_its_place(tmp_path: Path) -> None:
     store, path = written(tmp_path)
-    found = list(frames(store.vfs, path, 0))
+    found = list(segment_frames(store.vfs, path, 0))
     assert [frame.offset for frame in found] == [0, 2, 4]
     assert [frame.header.records for frame in found] == [2, 2, 2]
     ends = [frame.position + frame.header.length for frame in found]
     assert [0, *ends[:-1]] == [frame.position for frame in found]
     assert ends[-1] == segment(tmp_path).stat().st_size
-    assert list(frames(store.vfs, path, 0, verify=False)) == found
+    headers = list(segment_frames(store.vfs, path, 0, bodies=False))
+    assert headers == [frame._replace(rest=memoryview(b"")) for frame in found]
 
 
 def test_frames_behind_the_first_bad_byte_are_not_guessed(tmp_path: Path) -> None:
     store, path = written(tmp_path)
-    second = list(frames(store.vfs, path, 0))[1]
+    second = list(segment_frames(store.vfs, path, 0))[1]
     overwrite(segment(tmp_path), lambda data: data.__setitem__(second.position + 70, 0xEE))
-    seen = frames(store.vfs, path, 0)
+    seen = segment_frames(store.vfs, path, 0)
     assert next(seen).offset == 0
     with pytest.raises(BrokenFrameError, match="body fails its checksum") as caught:
         next(seen)
     assert (caught.value.position, caught.value.offset) == (second.position, 2)
-    assert len(list(frames(store.vfs, path, 0, verify=False))) == 3
+    assert len(list(segment_frames(store.vfs, path, 0, bodies=False))) == 3
 
 
 def test_a_file_that_ends_inside_a_frame_is_noticed_without_reading_bodies(tmp_path: Path) -> None:
     store, path = written(tmp_path)
     overwrite(segment(tmp_path), lambda data: data.__delitem__(slice(-1, None)))
     with pytest.raises(BrokenFrameError, match="ends inside the frame"):
-        list(frames(store.vfs, path, 0, verify=False))
+        list(segment_frames(store.vfs, path, 0, bodies=False))
 
 
 def test_index_files_are_sealed_stale_or_missing(tmp_path: Path) -> None:
     store, path = written(tmp_path)
-    positions = [frame.position for frame in frames(store.vfs, path, 0)][1:]
+    positions = [frame.position for frame in segment_frames(store.vfs, path, 0)][1:]
     offsets, times = indexes(store.vfs, path)
     assert (offsets.kind, offsets.state) == ("offset", "sealed")
     assert (offsets.first.tolist(), offsets.second.tolist()) == ([2, 4], positions)

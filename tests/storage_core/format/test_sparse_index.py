@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from storage_core.format.frame import FrameHeader
 from storage_core.format.sparse_index import (
     NO_TIMESTAMP,
     IndexBuilder,
@@ -17,7 +18,7 @@ from storage_core.format.sparse_index import (
     parse_sealed,
     seal,
 )
-from storage_core.types import Extent, OffsetPosition
+from storage_core.types import OffsetPosition
 from tests.support.stores import T0, flips
 
 SEALED_OFFSETS = bytes.fromhex(
@@ -110,10 +111,11 @@ def test_time_index_without_entries_has_no_largest() -> None:
 
 def test_builder_makes_an_entry_once_the_interval_has_passed() -> None:
     builder = IndexBuilder(100)
-    extents = [Extent(40 * i, 40, 10 * i, 10, T0 - i) for i in range(8)]
-    assert [builder.add(extent) for extent in extents] == [
-        False, False, False, True, False, False, True, False,
-    ]  # fmt: skip
+    headers = [
+        FrameHeader(0, 0, 0, 40, 10, 10 * i, 0, T0 - i, T0 - i, 0, 0, span=10) for i in range(8)
+    ]
+    due = [builder.add(10 * i, 40 * i, header) for i, header in enumerate(headers)]
+    assert due == [False, False, False, True, False, False, True, False]
     assert builder.offset_index().positions.tolist() == [120, 240]
     times = builder.time_index()
     assert times.timestamps.tolist() == [T0, T0, T0]

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from storage_core import Store
-from storage_core.checks.inspect import frames
 from storage_core.errors import ConfigError
 from storage_core.format.frame import CODECS
+from storage_core.format.frame_scan import segment_frames
 from tests.support.broker_directories import BROKER
 from tests.support.store_lives import contents, in_segments, numbered
 from tests.support.stores import T0, TOPIC
@@ -19,7 +19,7 @@ from tests.support.stores import T0, TOPIC
 def codecs(store: Store) -> list[set[str]]:
     """The codecs of every segment's frames."""
     return [
-        {CODECS[frame.header.codec] for frame in frames(store.vfs, info.path, info.base)}
+        {CODECS[frame.header.codec] for frame in segment_frames(store.vfs, info.path, info.base)}
         for info in store.segments(TOPIC, 0)
     ]
 
