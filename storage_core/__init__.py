@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .commit.protocol import CommitResult
     from .commit.staging import Stage, StagedPart
     from .config import StoreConfig
-    from .conversion.copy import Converted, convert
+    from .conversion.convert import Converted, convert
     from .conversion.progress import Progress
     from .errors import (
         CommitUnknownError,
@@ -36,7 +36,7 @@ else:
             "commit.protocol": "CommitResult",
             "commit.staging": "Stage StagedPart",
             "config": "StoreConfig",
-            "conversion.copy": "Converted convert",
+            "conversion.convert": "Converted convert",
             "conversion.progress": "Progress",
             "errors": "CommitUnknownError DataLossError LayoutNotFoundError "
             "PartitionNotFoundError StorageError TopicNotFoundError",

@@ -1,4 +1,4 @@
-"""The ``cursus`` command: what a person does with a log directory."""
+"""The ``cursus`` command: inspect, write and maintain a log directory."""
 
 from .entry import main
 

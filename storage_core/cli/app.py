@@ -1,4 +1,4 @@
-"""The command and its subcommands, and what becomes of errors."""
+"""All commands together, and how their errors are shown."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ import click
 
 from .._version import __version__
 from ..errors import StorageError
-from .common import screen
+from .common import output
 from .completion import completion
 from .inspect.cat import cat
 from .inspect.dump import dump
+from .inspect.overview import describe, topics
 from .inspect.tail import tail
-from .maintain import check as care
-from .maintain import rewrite as upkeep
-from .maintain.retain import retain
+from .maintain.health import check, repair, scrub
+from .maintain.retention import retain
+from .maintain.rewrite import compact, merge, recompress
 from .report.command import report
-from .write import topics as topic
 from .write.append import append
 from .write.convert import convert
 from .write.groups import groups
+from .write.topics import alter, create, delete
 
 _INTERRUPTED = 130
 
+SECTIONS: dict[str, tuple[click.Command, ...]] = {
+    "Inspect": (topics, describe, cat, tail, dump, report),
+    "Write": (create, alter, delete, append, groups, convert),
+    "Maintain": (check, repair, scrub, retain, compact, merge, recompress),
+    "Shell": (completion,),
+}
 
-class _Deaf:
-    """Standard output when nobody reads it any more."""
+
+class _NullStream:
+    """Standard output after the reader of a pipe has closed it."""
 
     closed = False
 
@@ -39,24 +47,40 @@ class _Deaf:
 
 
 class CursusGroup(click.Group):
-    """Lists commands in the order of use; an error of the store is one line, never a traceback."""
+    """Lists commands by section; shows an error of the store as one line, never a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        width = max(map(len, self.commands))
+        limit = formatter.width - 6 - width
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl(
+                    [
+                        ((each.name or "").ljust(width), each.get_short_help_str(limit))
+                        for each in commands
+                    ]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except StorageError as error:
-            screen.complain(str(error), error.code)
-            ctx.exit(screen.PROBLEMS)
+            output.error(str(error), error.code)
+            ctx.exit(output.PROBLEMS)
         except BrokenPipeError:
-            # Whoever read us has seen enough; Python would complain once more when it exits.
-            sys.stdout = cast(TextIO, _Deaf())
-            ctx.exit(screen.OK)
+            # `cursus cat … | head`: without this Python complains again when it exits.
+            sys.stdout = cast(TextIO, _NullStream())
+            ctx.exit(output.OK)
         except OSError as error:
-            screen.complain(str(error), "IO")
-            ctx.exit(screen.PROBLEMS)
+            output.error(str(error), "IO")
+            ctx.exit(output.PROBLEMS)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
 
@@ -64,33 +88,14 @@ class CursusGroup(click.Group):
 @click.group(
     cls=CursusGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 something is wrong, missing or was not done, 2 wrong usage.",
+    epilog="Exit codes: 0 success; 1 a problem was found, something is missing or nothing was "
+    "changed; 2 wrong usage. `cursus COMMAND --help` shows the options of a command.",
 )
 @click.version_option(__version__, prog_name="cursus")
 def cli() -> None:
-    """Look into a log directory, feed it and look after it."""
+    """Inspect, write and maintain a log directory."""
 
 
-for _command in (
-    topic.topics,
-    topic.describe,
-    topic.create,
-    topic.alter,
-    topic.delete,
-    append,
-    cat,
-    tail,
-    dump,
-    care.check,
-    care.repair,
-    retain,
-    upkeep.compact,
-    upkeep.merge,
-    upkeep.recompress,
-    upkeep.scrub,
-    groups,
-    convert,
-    report,
-    completion,
-):
-    cli.add_command(_command)
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)

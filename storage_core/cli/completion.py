@@ -1,4 +1,4 @@
-"""``completion``: teach a shell the command's words."""
+"""``completion``: a script for the shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ VARIABLE = "_CURSUS_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands, options and topics in SHELL.
+    """Print a shell completion script.
+
+    The script completes commands, options, and topics of the store at PATH.
 
     \b
     bash: eval "$(cursus completion bash)"            in ~/.bashrc

@@ -1,4 +1,4 @@
-"""Where the command starts, also where click and rich are not installed."""
+"""The command's entry point, which also works without click and rich."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 
 
 def main() -> NoReturn:
-    """Run the command with the arguments of this process, and exit."""
+    """Run the command with this process's arguments, and exit."""
     if _run is None:
         sys.stderr.write(
             f"cursus: {_missing} is not installed. Run: pip install cursus-spark[cli]\n"

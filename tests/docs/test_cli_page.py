@@ -11,7 +11,7 @@ from storage_core.cli.app import cli
 from tests.support.paths import ROOT
 
 DOCUMENT = (ROOT / "docs" / "cli.md").read_text()
-COMMON = DOCUMENT.partition("## Topics")[0]
+COMMON = DOCUMENT.partition("## Inspect")[0]
 SECTIONS = {
     match[1]: match[0]
     for match in re.finditer(r"^### `cursus (\w+).*?(?=^##|\Z)", DOCUMENT, re.M | re.S)

@@ -162,7 +162,7 @@ def without_permission(talk: Talk, path: str, topic: str, user: int) -> None:
 
 def convert_slowly(talk: Talk, path: str, to: str, layout: str) -> None:
     """Convert in small pieces, saying how far it is, until killed."""
-    importlib.import_module("storage_core.conversion.copy").__dict__["_PIECE_BYTES"] = 4096
+    importlib.import_module("storage_core.conversion.convert").__dict__["_PIECE_BYTES"] = 4096
 
     def tell(progress: Progress) -> None:
         if progress.phase == "copy":

@@ -1,1 +1,1 @@
-"""What commands share: arguments, tables and progress, numbers and moments as text."""
+"""What all commands share: arguments, output, and the text forms of records, numbers and times."""

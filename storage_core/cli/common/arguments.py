@@ -1,4 +1,4 @@
-"""Arguments that many commands share, and the store they lead to."""
+"""Arguments and options that several commands share, and the store that PATH names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LAYOUTS = click.Choice(LAYOUT_NAMES)
 ISOLATION = click.Choice(["read_committed", "read_uncommitted"])
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+dry_run = click.option(
+    "--dry-run", "-n", is_flag=True, help="Only show what would be done; change nothing."
+)
 partition = click.option(
     "--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition."
 )
@@ -27,7 +30,7 @@ isolation = click.option(
     "--isolation",
     type=ISOLATION,
     default="read_committed",
-    help="For the transactions of a cursus broker.",
+    help="Transactions of a cursus broker: only committed ones (the default), or all.",
 )
 
 
@@ -36,7 +39,7 @@ def complete_topic(
     param: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Topics of the store that the line names before."""
+    """The topics of the store at the PATH that is already on the command line."""
     path = ctx.params.get("path")
     try:
         names = [] if path is None else Store.open(path).topics()
@@ -51,11 +54,15 @@ path = click.argument("path", type=click.Path(file_okay=False))
 
 
 def with_store(function: Function) -> Function:
-    """Give a command PATH and --layout, and call it with the store opened there."""
+    """Add PATH, --layout and --internal-topics to a command and pass it the open store."""
 
     @path
-    @click.option("--layout", type=LAYOUTS, default="auto", help="What the directory is.")
-    @click.option("--internal-topics", is_flag=True, help="Show a broker's own topics (__…) too.")
+    @click.option(
+        "--layout", type=LAYOUTS, default="auto", help="Layout of the directory; auto detects it."
+    )
+    @click.option(
+        "--internal-topics", is_flag=True, help="Include a broker's internal topics (__…)."
+    )
     @functools.wraps(function)
     def command(path: str, layout: str, internal_topics: bool, **rest: Any) -> Any:
         level = rest.pop("isolation", "read_committed")
@@ -72,10 +79,10 @@ def with_store(function: Function) -> Function:
 
 
 def chosen_partitions(store: Store, topic: str, partition: int | None) -> list[int]:
-    """The partition asked for, or all.
+    """The given partition, or all partitions of the topic.
 
     Raises:
-        PartitionNotFoundError: there is none of that number.
+        PartitionNotFoundError: the topic has no partition with this number.
     """
     if partition is None:
         return list(range(store.topic(topic).partitions))
@@ -84,7 +91,7 @@ def chosen_partitions(store: Store, topic: str, partition: int | None) -> list[i
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """``name=value`` pairs, each of its setting's type; None for ``default``.
+    """``name=value`` pairs with each value in its setting's type; None for ``default``.
 
     Raises:
         click.BadParameter: a pair has no equals sign, or no value.
@@ -97,7 +104,7 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, Any]:
         settings[name] = None if value == "default" else setting_value(name, value)
         if settings[name] is None and value != "default":
             raise click.BadParameter(
-                f"{pair!r} has no value. Use {name}=default for the store's own.",
+                f"{pair!r} has no value. Use {name}=default for the store's own value.",
                 param_hint="--set",
             )
     return settings

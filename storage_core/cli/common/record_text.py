@@ -1,4 +1,4 @@
-"""One record as text: a line for people, an object for programs, and back."""
+"""A record as text: a line for people, a JSON object for programs, and back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...errors import InvalidRecordError
-from .when import parse_when
-from .wording import as_iso, printable
+from .formatting import as_iso, printable
+from .times import parse_when
 
 _FIELDS = frozenset("topic partition offset timestamp key key_b64 value value_b64 headers".split())
 
 
 class Incoming(NamedTuple):
-    """A record that somebody wants to append; ``partition`` is None where they do not care."""
+    """A record to append; ``partition`` is None if the record does not name one."""
 
     value: bytes | None
     key: bytes | None = None
@@ -26,7 +26,7 @@ class Incoming(NamedTuple):
 
 
 def record_object(topic: str, partition: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as ``cat --json`` prints it."""
+    """A record as the object that ``cat --json`` prints."""
     stamp = row["timestamp"]
     return {
         "topic": topic,
@@ -43,12 +43,12 @@ def record_object(topic: str, partition: int, row: Mapping[str, Any]) -> dict[st
 
 
 def record_json(topic: str, partition: int, row: Mapping[str, Any]) -> str:
-    """The same as one line."""
+    """A record as the line that ``cat --json`` prints."""
     return json.dumps(record_object(topic, partition, row), ensure_ascii=False)
 
 
 def record_line(partition: int, row: Mapping[str, Any]) -> str:
-    """The record for people: partition and offset, time, key, value, headers."""
+    """A record as a line for people: partition and offset, time, key, value, headers."""
     stamp = row["timestamp"]
     parts = [f"{partition}:{row['offset']}"]
     if stamp is not None:
@@ -61,24 +61,26 @@ def record_line(partition: int, row: Mapping[str, Any]) -> str:
 
 
 def parse_record(line: bytes) -> Incoming:
-    """A record from a line such as ``cat --json`` prints; topic and offset are not looked at.
+    """A record from a line such as ``cat --json`` prints; topic and offset are ignored.
 
     Raises:
-        InvalidRecordError: in words that name the field.
+        InvalidRecordError: the message names the field.
     """
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidRecordError(f"this is not JSON: {error}.") from error
+        raise InvalidRecordError(f"the line is not JSON: {error}.") from error
     if not isinstance(fields, dict):
-        raise InvalidRecordError("expected a JSON object with key, value, headers, timestamp.")
+        raise InvalidRecordError(
+            "the line is not a JSON object with key, value, headers, timestamp."
+        )
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
         known = ", ".join(sorted(_FIELDS))
-        raise InvalidRecordError(f"field {unknown[0]!r} is unknown. Fields: {known}.")
+        raise InvalidRecordError(f"field {unknown[0]!r} is unknown. Known fields: {known}.")
     partition = fields.get("partition")
     if partition is not None and (type(partition) is not int or partition < 0):
-        raise InvalidRecordError(f"partition must be an integer of 0 or more, got {partition!r}.")
+        raise InvalidRecordError(f"partition must be an integer of at least 0, got {partition!r}.")
     return Incoming(
         _decoded("value", fields),
         _decoded("key", fields),
@@ -111,7 +113,7 @@ def _decoded(name: str, fields: Mapping[str, Any]) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRecordError(f"{name} is not text that UTF-8 can hold: {error}.") from error
+        raise InvalidRecordError(f"{name} cannot be encoded as UTF-8: {error}.") from error
 
 
 def _headers(given: Any) -> list[tuple[str, bytes | None]] | None:

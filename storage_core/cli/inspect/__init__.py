@@ -1,1 +1,1 @@
-"""Commands that only look."""
+"""Commands that show what is in a store and change nothing."""

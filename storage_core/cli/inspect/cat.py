@@ -1,12 +1,12 @@
-"""``cat``: print what a topic holds."""
+"""``cat``: print the records of a topic."""
 
 from __future__ import annotations
 
 import click
 
 from ...store.store import Store
-from ..common import arguments, when
-from .printing import Form, Printer, form_options
+from ..common import arguments, times
+from .record_printer import Form, Printer, form_options
 
 
 @click.command()
@@ -14,11 +14,19 @@ from .printing import Form, Printer, form_options
 @arguments.topic
 @arguments.partition
 @click.option(
-    "--from", "start", type=int, metavar="OFFSET", help="First offset; -10: the last ten offsets."
+    "--from", "start", type=int, metavar="OFFSET",
+    help="First offset. -10 starts at the last ten offsets of each partition.",
+)  # fmt: skip
+@click.option(
+    "--to", "end", type=click.IntRange(min=0), metavar="OFFSET", help="Stop before this offset."
 )
-@click.option("--to", "end", type=click.IntRange(min=0), metavar="OFFSET", help="Stop before it.")
-@click.option("--at", type=when.when_option, metavar="TIME", help=f"Begin at a time: {when.HELP}.")
-@click.option("--max", "most", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@click.option(
+    "--at", type=times.when_option, metavar="TIME",
+    help=f"Start at the first record at or after TIME: {times.HELP}.",
+)  # fmt: skip
+@click.option(
+    "--max", "most", type=click.IntRange(min=0), metavar="N", help="Print at most N records."
+)
 @arguments.isolation
 @form_options
 def cat(
@@ -27,17 +35,17 @@ def cat(
     partition: int | None,
     start: int | None,
     end: int | None,
-    at: when.When | None,
+    at: times.When | None,
     most: int | None,
     form: Form | None,
 ) -> None:
-    """Print records of TOPIC, partition by partition.
+    """Print the records of TOPIC, one partition after another.
 
-    With --json a record is one object: topic, partition, offset, timestamp, key, value, headers;
-    what is not UTF-8 stands in key_b64 and value_b64.
+    With --json each line is an object with topic, partition, offset, timestamp, key, value and
+    headers. Keys and values that are not UTF-8 are printed as base64 in key_b64 and value_b64.
     """
     if at is not None and start is not None:
-        raise click.UsageError("--from and --at both say where to begin. Choose one.")
+        raise click.UsageError("--from and --at both set the start. Pass only one of them.")
     printer = Printer(topic, form, most)
     partitions = arguments.chosen_partitions(store, topic, partition)
     for each in partitions:
@@ -58,7 +66,10 @@ def cat(
 
 
 def first_offset(store: Store, topic: str, partition: int, start: int, *, strict: bool) -> int:
-    """Where to begin in one partition: from the end if negative, inside the log unless strict."""
+    """The start offset in one partition: a negative one counts from the end of the log.
+
+    An offset outside the log becomes the nearest one inside, unless ``strict``.
+    """
     bounds = store.offsets(topic, partition)
     if start < 0:
         return max(bounds.start, bounds.end + start)

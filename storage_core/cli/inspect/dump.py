@@ -1,4 +1,4 @@
-"""``dump``: frames and index entries in the open."""
+"""``dump``: the frames and index entries of a topic's files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...format.frame_scan import StoredFrame, segment_frames
 from ...io.io_errors import typed_read_errors
 from ...segments.listing import list_segments, log_path
 from ...store.store import Store
-from ..common import arguments, screen
+from ..common import arguments, output
+from ..common.formatting import iso, number, size
 from ..common.record_text import record_object
-from ..common.wording import iso, number, size
 
 _COLUMNS = {
     KEY: "key", VALUE: "value", HEADERS_BIT: "headers", TIMESTAMPS: "timestamp", SPARSE: "offsets",
@@ -30,9 +30,14 @@ Entry = dict[str, Any]
 @arguments.with_store
 @arguments.topic
 @arguments.partition
-@click.option("--segment", type=click.IntRange(min=0), metavar="BASE", help="Only this segment.")
-@click.option("--records", is_flag=True, help="The records too.")
-@click.option("--no-index", is_flag=True, help="Leave out index entries.")
+@click.option(
+    "--segment",
+    type=click.IntRange(min=0),
+    metavar="BASE",
+    help="Only the segment with this base offset.",
+)
+@click.option("--records", is_flag=True, help="Show the records too.")
+@click.option("--no-index", is_flag=True, help="Do not show index entries.")
 @arguments.isolation
 @arguments.as_json
 @click.pass_context
@@ -46,34 +51,35 @@ def dump(
     no_index: bool,
     as_json: bool,
 ) -> None:
-    """Show the files of TOPIC as they are: every frame, checked, and every index entry.
+    """Show the frames and index entries of TOPIC's files.
 
-    Looks past the visible end too. The files of brokers have no frames: their records are shown.
-    Exit code 1 if something does not check.
+    Verifies the checksum of every frame, also past the high watermark. Broker layouts have no
+    frames; their records are shown. Exit code 1 if there is damage.
     """
     found = 0
     for each in _partitions(store, topic, partition):
         if store.layout == "native":
             entries = _native(store, topic, each, segment, with_records=records)
         else:
-            entries = _foreign(store, topic, each, segment)
+            entries = _broker(store, topic, each, segment)
         for entry in entries:
             if no_index and entry["kind"] == "index_entry":
                 continue
             found += entry["kind"] == "problem"
             click.echo(json.dumps(entry, ensure_ascii=False) if as_json else _line(entry))
     if found:
-        ctx.exit(screen.PROBLEMS)
+        ctx.exit(output.PROBLEMS)
 
 
 def _partitions(store: Store, topic: str, partition: int | None) -> list[int]:
-    """As ``chosen_partitions``, but without asking for a visible end, which may be unknown."""
+    """As ``chosen_partitions``, but without reading the high watermark, which may be lost."""
     count = store.topic(topic).partitions
     if partition is None:
         return list(range(count))
     if partition >= count:
         raise PartitionNotFoundError(
-            f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}.", topic=topic
+            f"topic {topic!r} has no partition {partition}; it has partitions 0 to {count - 1}.",
+            topic=topic,
         )
     return [partition]
 
@@ -83,9 +89,9 @@ def _native(
 ) -> Iterator[Entry]:
     directory = segments_directory(topic, partition)
     try:
-        visible: int | None = store.visible_ends(topic)[partition]
+        high_watermark: int | None = store.visible_ends(topic)[partition]
     except StorageError as error:
-        visible = None
+        high_watermark = None
         yield {"kind": "problem", "code": error.code, "message": str(error)}
     listing = list_segments(store.vfs, directory)
     for base in listing.bases:
@@ -101,15 +107,15 @@ def _native(
         try:
             with typed_read_errors(topic, partition, path):
                 for frame in segment_frames(store.vfs, path, base):
-                    yield _frame(frame, visible)
-                    if with_records and visible is not None:
-                        yield from _records(store, topic, partition, frame, visible)
+                    yield _frame(frame, high_watermark)
+                    if with_records and high_watermark is not None:
+                        yield from _records(store, topic, partition, frame, high_watermark)
         except StorageError as error:
-            yield _broken(error, visible, closed)
+            yield _broken(error, high_watermark, closed)
         yield from _index_entries(store, path, base)
 
 
-def _frame(frame: StoredFrame, visible: int | None) -> Entry:
+def _frame(frame: StoredFrame, high_watermark: int | None) -> Entry:
     header = frame.header
     return {
         "kind": "frame",
@@ -126,25 +132,30 @@ def _frame(frame: StoredFrame, visible: int | None) -> Entry:
         "min_timestamp": iso(header.min_timestamp) if header.records else None,
         "max_timestamp": iso(header.max_timestamp) if header.records else None,
         "durable_upto": header.recovery_point,
-        "visible": None if visible is None else frame.offset + header.span <= visible,
+        "visible": None if high_watermark is None else frame.offset + header.span <= high_watermark,
     }
 
 
 def _records(
-    store: Store, topic: str, partition: int, frame: StoredFrame, visible: int
+    store: Store, topic: str, partition: int, frame: StoredFrame, high_watermark: int
 ) -> Iterator[Entry]:
-    end = min(frame.offset + frame.header.span, visible)
+    end = min(frame.offset + frame.header.span, high_watermark)
     if frame.offset < end:
         for batch in store.read(topic, partition, frame.offset, end):
             for row in batch.to_pylist():
                 yield {"kind": "record", **record_object(topic, partition, row)}
 
 
-def _broken(error: StorageError, visible: int | None, closed: bool) -> Entry:
-    """Bytes behind the visible end of the last file were never promised to anybody."""
+def _broken(error: StorageError, high_watermark: int | None, closed: bool) -> Entry:
+    """A torn tail, or damage: no reader has seen bytes past the high watermark."""
     place = {"position": error.position, "offset": error.offset}
     broken = isinstance(error.__cause__, BrokenFrameError)
-    if broken and not closed and visible is not None and (error.offset or 0) >= visible:
+    if (
+        broken
+        and not closed
+        and high_watermark is not None
+        and (error.offset or 0) >= high_watermark
+    ):
         return {"kind": "torn_tail", **place, "message": str(error.__cause__)}
     return {"kind": "problem", "code": error.code, **place, "message": str(error)}
 
@@ -163,7 +174,7 @@ def _index_entries(store: Store, path: str, base: int) -> Iterator[Entry]:
             yield {"kind": "index_entry", "index": index.kind, **fields}
 
 
-def _foreign(store: Store, topic: str, partition: int, segment: int | None) -> Iterator[Entry]:
+def _broker(store: Store, topic: str, partition: int, segment: int | None) -> Iterator[Entry]:
     try:
         for found in store.segments(topic, partition):
             if segment not in (None, found.base):
@@ -182,7 +193,7 @@ def _foreign(store: Store, topic: str, partition: int, segment: int | None) -> I
                     "position": position,
                 }  # fmt: skip
         for _ in store.read(topic, partition, store.offsets(topic, partition).end):
-            pass  # raises if the log ends before its bytes do
+            pass  # raises if bytes at the end of the log are not records
     except StorageError as error:
         yield {
             "kind": "problem", "code": error.code, "position": error.position,
@@ -193,12 +204,12 @@ def _foreign(store: Store, topic: str, partition: int, segment: int | None) -> I
 def _line(entry: Entry) -> str:
     kind = entry["kind"]
     if kind == "segment":
-        state = "closed" if entry["closed"] else "active"
+        state = "sealed" if entry["closed"] else "active"
         return f"{entry['path']}  base {entry['base']}, {state}, {size(entry['bytes'])}"
     if kind == "problem":
         return f"  PROBLEM [{entry['code']}] {entry['message']}"
     if kind == "torn_tail":
-        return f"  torn tail at byte {entry['position']}: {entry['message']}. Nothing is lost."
+        return f"  torn tail at byte {entry['position']}: {entry['message']}. No record is lost."
     if kind == "index":
         return f"  {entry['index']} index, {entry['state']}, {number(entry['entries'])} entries"
     if kind == "index_entry":

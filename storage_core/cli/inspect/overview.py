@@ -1,155 +1,189 @@
-"""The facts of a store that several commands show: topics, partitions, segments, lag."""
+"""``topics`` and ``describe``: topics, partitions, segments and consumer lag."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ...checks.inspect import time_span
-from ...errors import StorageError
-from ...format.file_names import segments_directory
-from ...segments.listing import list_segments
+import click
+
 from ...store.store import Store
+from ..common import arguments, output
+from ..common.formatting import iso, number, plural, size
+from .size_strips import axis_of, strips
+from .store_facts import (
+    Lag,
+    PartitionFacts,
+    TopicFacts,
+    consumer_lags,
+    facts_of_topic,
+    facts_of_topics,
+)
+
+_STRIP_WIDTH = 60
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """One segment; times are about right, and None where the layout has none."""
-
-    base: int
-    end: int
-    path: str
-    size: int
-    sealed: bool
-    first_time: int | None = None
-    last_time: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
-    """One partition up to its visible end."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    segments: tuple[SegmentFacts, ...]
-    recovery_due: bool
-
-    @property
-    def records(self) -> int:
-        """Offsets in the log: its records, and any holes between them."""
-        return self.end - self.start
-
-    @property
-    def size(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """One topic; ``problem`` says why its partitions are not known."""
-
-    name: str
-    count: int = 0
-    created_at: str = ""
-    settings: Mapping[str, Any] | None = None
-    partitions: tuple[PartitionFacts, ...] = ()
-    problem: StorageError | None = None
-
-    @property
-    def records(self) -> int:
-        return sum(partition.records for partition in self.partitions)
-
-    @property
-    def size(self) -> int:
-        return sum(partition.size for partition in self.partitions)
-
-    @property
-    def segments(self) -> int:
-        return sum(len(partition.segments) for partition in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How far a group is behind in one partition."""
-
-    group: str
-    topic: str
-    partition: int
-    committed: int
-    end: int
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.end - self.committed)
-
-
-def look_at_topic(store: Store, name: str, *, times: bool = False) -> TopicFacts:
-    """A topic as it is now; one that cannot be read says so instead of failing.
-
-    Raises:
-        TopicNotFoundError: there is no topic of this name.
-    """
-    found = store.topic(name)
-    known = TopicFacts(name, found.partitions, found.created_at, found.settings)
-    try:
-        partitions = tuple(
-            _look_at_partition(store, name, partition, times)
-            for partition in range(found.partitions)
-        )
-    except StorageError as error:
-        return replace(known, problem=error)
-    return replace(known, partitions=partitions)
-
-
-def look_at_topics(store: Store, *, times: bool = False) -> list[TopicFacts]:
-    """Every topic, those with a damaged ``topic.json`` included."""
-    found = []
-    for name in store.topics():
-        try:
-            found.append(look_at_topic(store, name, times=times))
-        except StorageError as error:
-            found.append(TopicFacts(name, problem=error))
-    return found
-
-
-def lags(store: Store, group: str | None = None, topic: str | None = None) -> list[Lag]:
-    """How far groups are behind, by group, topic and partition."""
-    found = []
-    for name in store.groups() if group is None else [group]:
-        for of_topic, committed in sorted(store.committed_offsets(name).items()):
-            if topic in (None, of_topic):
-                ends = store.visible_ends(of_topic)
-                found += [
-                    Lag(name, of_topic, partition, offset, ends[partition])
-                    for partition, offset in sorted(committed.items())
-                    if partition < len(ends)
+@click.command()
+@arguments.with_store
+@arguments.as_json
+@click.pass_context
+def topics(ctx: click.Context, store: Store, as_json: bool) -> None:
+    """List the topics with their segments, records and size."""
+    found = facts_of_topics(store)
+    if as_json:
+        output.show_json([_summary(topic) for topic in found])
+    else:
+        output.table(
+            ["topic", ">partitions", ">segments", ">records", ">size"],
+            [
+                [
+                    topic.name,
+                    number(topic.count),
+                    *(["?", "?", "?"] if topic.problem else _figures(topic)),
                 ]
-    return found
-
-
-def recovery_due(store: Store, topic: str, partition: int) -> bool:
-    """Whether the next writer must recover the partition; one that was never written need not."""
-    if not store.recovery_due(topic, partition):
-        return False
-    return bool(list_segments(store.vfs, segments_directory(topic, partition)).bases)
-
-
-def _look_at_partition(store: Store, topic: str, partition: int, times: bool) -> PartitionFacts:
-    bounds = store.offsets(topic, partition)
-    segments = []
-    for found in store.segments(topic, partition):
-        span = None
-        if times and store.layout == "native":
-            try:
-                span = time_span(store.vfs, found.path)
-            except OSError:  # retention took it meanwhile, or it cannot be read: check says more
-                span = None
-        moments = (None, None) if span is None else span
-        segments.append(
-            SegmentFacts(found.base, found.end, found.path, found.size, found.sealed, *moments)
+                for topic in found
+            ],
         )
-    due = recovery_due(store, topic, partition)
-    return PartitionFacts(topic, partition, bounds.start, bounds.end, tuple(segments), due)
+    _exit_on_problems(ctx, found)
+
+
+@click.command()
+@arguments.with_store
+@arguments.optional_topic
+@arguments.as_json
+@click.pass_context
+def describe(ctx: click.Context, store: Store, topic: str | None, as_json: bool) -> None:
+    """Show partitions, offsets, segments, size and lag.
+
+    Shows TOPIC, or all topics. The strip of blocks below the table has a row for each partition:
+    the higher a block, the more bytes the partition got at that time (at that offset, if the
+    layout stores no timestamps).
+    """
+    if topic is None:
+        found = facts_of_topics(store, times=True)
+    else:
+        found = [facts_of_topic(store, topic, times=True)]
+    lags = consumer_lags(store, topic=topic)
+    if as_json:
+        output.show_json(
+            {
+                "path": store.path,
+                "layout": store.layout,
+                "topics": [_details(each) for each in found],
+                "groups": [{**asdict(lag), "lag": lag.lag} for lag in lags],
+            }
+        )
+    else:
+        total = sum(each.size for each in found)
+        count = plural(len(found), "topic")
+        output.line(f"{store.path}  layout {store.layout}, {count}, {size(total)}")
+        for each in found:
+            _describe_topic(each)
+        if lags:
+            output.line()
+            show_lags(lags)
+    _exit_on_problems(ctx, found)
+
+
+def _figures(topic: TopicFacts) -> list[str]:
+    return [number(topic.segments), number(topic.records), size(topic.size)]
+
+
+def _summary(topic: TopicFacts) -> dict[str, Any]:
+    shown: dict[str, Any] = {"topic": topic.name, "partitions": topic.count}
+    if topic.problem is not None:
+        return {**shown, "problem": {"code": topic.problem.code, "message": str(topic.problem)}}
+    return {
+        **shown,
+        "segments": topic.segments,
+        "records": topic.records,
+        "bytes": topic.size,
+    }
+
+
+def _details(topic: TopicFacts) -> dict[str, Any]:
+    return {
+        **_summary(topic),
+        "created_at": topic.created_at,
+        "settings": dict(topic.settings or {}),
+        "partitions": [_partition_details(partition) for partition in topic.partitions],
+    }
+
+
+def _partition_details(partition: PartitionFacts) -> dict[str, Any]:
+    return {
+        "partition": partition.partition,
+        "start": partition.start,
+        "end": partition.end,
+        "records": partition.records,
+        "bytes": partition.size,
+        "recovery_due": partition.recovery_due,
+        "segments": [
+            {
+                **asdict(segment),
+                "first_time": None if segment.first_time is None else iso(segment.first_time),
+                "last_time": None if segment.last_time is None else iso(segment.last_time),
+            }
+            for segment in partition.segments
+        ],
+    }
+
+
+def _describe_topic(topic: TopicFacts) -> None:
+    output.line()
+    output.line(f"{topic.name}  {plural(topic.count, 'partition')}", style="bold")
+    if topic.settings:
+        output.line(f"settings  {json.dumps(dict(topic.settings), ensure_ascii=False)}")
+    output.table(
+        [">partition", ">start", ">end", ">records", ">segments", ">size", "state"],
+        [
+            [
+                str(partition.partition),
+                number(partition.start),
+                number(partition.end),
+                number(partition.records),
+                number(len(partition.segments)),
+                size(partition.size),
+                "recovery due" if partition.recovery_due else "clean",
+            ]
+            for partition in topic.partitions
+        ],
+    )
+    axis = axis_of(topic.partitions)
+    if axis is None:
+        return
+    for partition, strip in zip(
+        topic.partitions, strips(topic.partitions, axis, _STRIP_WIDTH), strict=True
+    ):
+        output.line(f"{partition.partition:>9}  {strip}")
+    low, high = axis.ends
+    between = "·" * max(1, _STRIP_WIDTH - 2 - len(low) - len(high))
+    output.line(f"{'':>9}  {low} {between} {high}", style="dim")
+
+
+def show_lags(lags: Sequence[Lag]) -> None:
+    """Print a table of committed offsets, end offsets and lag."""
+    output.table(
+        ["group", "topic", ">partition", ">committed", ">end", ">lag"],
+        [
+            [
+                lag.group,
+                lag.topic,
+                str(lag.partition),
+                number(lag.committed),
+                number(lag.end),
+                number(lag.lag),
+            ]
+            for lag in lags
+        ],
+    )
+
+
+def _exit_on_problems(ctx: click.Context, found: Sequence[TopicFacts]) -> None:
+    for topic in found:
+        if topic.problem is not None:
+            output.error(str(topic.problem), topic.problem.code)
+    if any(topic.problem for topic in found):
+        ctx.exit(output.PROBLEMS)

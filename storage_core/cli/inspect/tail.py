@@ -1,4 +1,4 @@
-"""``tail``: the last records, and those that come."""
+"""``tail``: print the last records of a topic, and follow new ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from ...errors import DataLossError, TopicNotFoundError
 from ...store.store import Store
-from ..common import arguments, screen
+from ..common import arguments, output
 from .cat import first_offset
-from .printing import Form, Printer, form_options
+from .record_printer import Form, Printer, form_options
 
 
 @click.command()
@@ -18,11 +18,12 @@ from .printing import Form, Printer, form_options
 @arguments.topic
 @arguments.partition
 @click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
-              metavar="N", help="Begin with the last N offsets of each partition.")  # fmt: skip
-@click.option("--follow", "-f", is_flag=True, help="Go on with records that come, until Ctrl-C.")
-@click.option("--max", "most", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+              metavar="N", help="Start with the last N offsets of each partition.")  # fmt: skip
+@click.option("--follow", "-f", is_flag=True, help="Print new records as they arrive.")
+@click.option("--max", "most", type=click.IntRange(min=0), metavar="N",
+              help="Stop after N records.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(min=0.01), default=0.2, show_default=True,
-              metavar="SECONDS", help="How often to look.")  # fmt: skip
+              metavar="SECONDS", help="Time between two polls with -f.")  # fmt: skip
 @arguments.isolation
 @form_options
 def tail(
@@ -35,20 +36,23 @@ def tail(
     interval: float,
     form: Form | None,
 ) -> None:
-    """Print the last records of TOPIC; with -f go on with new ones until Ctrl-C (exit code 0)."""
+    """Print the last records of TOPIC; -f follows new ones.
+
+    Ctrl-C ends the command with exit code 0.
+    """
     printer = Printer(topic, form, most)
     follower = _Follower(store, topic, partition, lines, printer)
     try:
-        follower.look()
+        follower.poll()
         while follow and not printer.is_done:
             store.vfs.sleep(interval)
-            follower.look()
+            follower.poll()
     except KeyboardInterrupt:
         printer.flush()
 
 
 class _Follower:
-    """Prints what each look finds new."""
+    """Prints the records that each poll finds."""
 
     def __init__(
         self, store: Store, topic: str, partition: int | None, lines: int, printer: Printer
@@ -63,18 +67,18 @@ class _Follower:
             for each, ends in self._ends()
         }
 
-    def look(self) -> None:
-        """Print what came since the last look, partition by partition."""
+    def poll(self) -> None:
+        """Print the records since the last poll, one partition after another."""
         if self._store.topic(self._topic).uuid != self._uuid:
             raise TopicNotFoundError(
-                f"topic {self._topic!r} was deleted and made anew.", topic=self._topic
+                f"topic {self._topic!r} was deleted and created again.", topic=self._topic
             )
         for partition, end in self._ends():
             start = self._next.get(partition, 0)
             try:
                 self._show(partition, start, end)
             except DataLossError as error:
-                screen.complain(str(error), error.code)
+                output.error(str(error), error.code)
                 self._next[partition] = self._store.offsets(self._topic, partition).start
         self._printer.flush()
 
@@ -82,8 +86,8 @@ class _Follower:
         first = self._store.start_offset(self._topic, partition)
         if start < min(first, end):
             raise DataLossError(
-                f"{self._topic}-{partition}: records {start} to {first - 1} were removed before "
-                f"they were shown. Going on from {first}.",
+                f"{self._topic}-{partition}: records {start} to {first - 1} were removed "
+                f"before they were printed. Continuing at offset {first}.",
                 topic=self._topic,
                 partition=partition,
                 offset=start,

@@ -1,1 +1,1 @@
-"""Commands that check, repair, rewrite or delete."""
+"""Commands that keep a store healthy and small: check, repair, retention, segment rewrites."""

@@ -1,21 +1,19 @@
-"""``compact``, ``merge``, ``recompress``, ``scrub``: what becomes of closed segments."""
+"""``compact``, ``merge`` and ``recompress``: rewrite sealed segments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from ...config import Compression
-from ...maintenance.report import UpkeepProgress, UpkeepReport
+from ...maintenance.report import UpkeepReport
 from ...store.maintenance import LifecycleStore
 from ...store.store import Store
-from ..common import arguments, screen
-from ..common.wording import number, plural, size
+from ..common import arguments, output
+from .maintenance_reports import MaintenanceBar, show_reports
 
-_dry_run = click.option("--dry-run", "-n", is_flag=True, help="Only show what would be done.")
 Reports = list[UpkeepReport]
 
 
@@ -26,14 +24,15 @@ Reports = list[UpkeepReport]
     "--min-dirty-ratio",
     type=click.FloatRange(0, 1),
     metavar="PART",
-    help="Instead of the topic's min_cleanable_dirty_ratio; 0: whatever is new.",
+    help="Compact if at least this share of the log is new; 0: any new record. "
+    "Default: the topic's min_cleanable_dirty_ratio.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["compact", "delete,compact"]),
-    help="For directories that keep no settings of topics.",
+    help="Cleanup policy, for broker layouts: they store no topic settings.",
 )
-@_dry_run
+@arguments.dry_run
 @arguments.yes
 @arguments.as_json
 @click.pass_context
@@ -46,15 +45,16 @@ def compact(
     policy: Any,
     **how: bool,
 ) -> None:
-    """Of the records of each key keep the last, in TOPIC or in all topics that are compacted.
+    """Keep only the latest record of each key.
 
-    Shows first what would go, then asks. Records without a key stay, and so do all offsets.
+    Compacts the sealed segments of TOPIC, or of all topics whose cleanup_policy says so. Shows
+    what it would remove, then asks. Records without a key stay, and no offset changes.
     """
 
     def work(**given: Any) -> Reports:
         return store.compact(topic, min_dirty_ratio=min_dirty_ratio, policy=policy, **given)
 
-    _operate(ctx, store, work, "Remove these records for good?", **how)
+    _run(ctx, store, work, "Remove these records permanently?", **how)
 
 
 @click.command()
@@ -65,24 +65,24 @@ def compact(
     "below_bytes",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="What counts as small; half of segment_bytes by default.",
+    help="Merge segments smaller than this. Default: half of segment_bytes.",
 )
-@_dry_run
+@arguments.dry_run
 @arguments.yes
 @arguments.as_json
 @click.pass_context
 def merge(
     ctx: click.Context, /, store: Store, topic: str | None, below_bytes: int | None, **how: bool
 ) -> None:
-    """Merge small closed segments of TOPIC, or of all topics, into full ones.
+    """Merge small sealed segments into larger ones.
 
-    No record or offset changes.
+    Merges the segments of TOPIC, or of all topics. No record and no offset changes.
     """
 
     def work(**given: Any) -> Reports:
         return store.merge(topic, below_bytes=below_bytes, **given)
 
-    _operate(ctx, store, work, "Merge them now?", **how)
+    _run(ctx, store, work, "Merge these segments?", **how)
 
 
 @click.command()
@@ -91,16 +91,16 @@ def merge(
 @click.option(
     "--compression",
     type=click.Choice(["none", "lz4", "zstd"]),
-    help="The codec; the topic's own by default.",
+    help="The codec. Default: the topic's compression.",
 )
-@click.option("--level", type=click.IntRange(1, 22), metavar="N", help="Of zstd.")
+@click.option("--level", type=click.IntRange(1, 22), metavar="N", help="Compression level of zstd.")
 @click.option(
     "--older-than-ms",
     type=click.IntRange(min=0),
     metavar="MS",
-    help="Only segments whose newest record is older.",
+    help="Only segments whose latest record is older than this.",
 )
-@_dry_run
+@arguments.dry_run
 @arguments.yes
 @arguments.as_json
 @click.pass_context
@@ -114,9 +114,9 @@ def recompress(
     older_than_ms: int | None,
     **how: bool,
 ) -> None:
-    """Put closed segments of TOPIC, or of all topics, under another codec.
+    """Rewrite sealed segments with another codec.
 
-    No record or offset changes.
+    Rewrites the segments of TOPIC, or of all topics. No record and no offset changes.
     """
 
     def work(**given: Any) -> Reports:
@@ -124,44 +124,10 @@ def recompress(
             topic, compression=compression, level=level, older_than_ms=older_than_ms, **given
         )
 
-    _operate(ctx, store, work, "Write them anew now?", **how)
+    _run(ctx, store, work, "Rewrite these segments?", **how)
 
 
-@click.command()
-@arguments.with_store
-@arguments.optional_topic
-@click.option(
-    "--rate",
-    type=click.IntRange(min=1),
-    metavar="BYTES",
-    help="Bytes per second; scrub_bytes_per_second by default.",
-)
-@arguments.as_json
-@click.pass_context
-def scrub(
-    ctx: click.Context, store: Store, topic: str | None, rate: int | None, as_json: bool
-) -> None:
-    """Verify every checksum of the closed segments of TOPIC, or of all topics. Changes nothing.
-
-    Exit code 1 if there is an error.
-    """
-    with _Bar() as bar:
-        reports = store.scrub(topic, bytes_per_second=rate, progress=bar.show)
-    problems = [problem for report in reports for problem in report.problems]
-    if as_json:
-        screen.show_json([_object(report) for report in reports])
-    elif problems:
-        screen.table(
-            ["severity", "code", "problem"],
-            [[found.severity, found.code, found.message] for found in problems],
-        )
-    read = size(sum(report.bytes_before for report in reports))
-    screen.note(f"{read} read, {plural(len(problems), 'problem')}")
-    if any(problem.severity == "error" for problem in problems):
-        ctx.exit(screen.PROBLEMS)
-
-
-def _operate(
+def _run(
     ctx: click.Context,
     store: LifecycleStore,
     work: Callable[..., Reports],
@@ -171,76 +137,23 @@ def _operate(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show what would be done, ask, do it, and show what was done."""
+    """Show what the operation would do, ask, run it, and show what it did."""
     if dry_run or not yes:
-        with _Bar() as bar:
+        with MaintenanceBar() as bar:
             planned = work(dry_run=True, progress=bar.show)
         if dry_run or not as_json:
-            show(planned, as_json)
+            show_reports(planned, as_json)
         if dry_run:
             return
         if not any(report.segments_before or not report.done for report in planned):
             if as_json:
-                show([], as_json)
-            screen.note(f"Nothing to do in {store.path}.")
+                show_reports([], as_json)
+            output.note(f"Nothing to do in {store.path}.")
             return
-        if not screen.confirmed(question, yes):
-            ctx.exit(screen.PROBLEMS)
-    with _Bar() as bar:
+        if not output.confirmed(question, yes):
+            ctx.exit(output.PROBLEMS)
+    with MaintenanceBar() as bar:
         reports = work(progress=bar.show)
-    show(reports, as_json)
+    show_reports(reports, as_json)
     if not all(report.done for report in reports):
-        ctx.exit(screen.PROBLEMS)
-
-
-def show(reports: Sequence[UpkeepReport], as_json: bool) -> None:
-    """What was done, or would be."""
-    if as_json:
-        screen.show_json([_object(report) for report in reports])
-    elif reports:
-        screen.table(
-            ["topic", ">partition", ">segments", ">size", ">saved", ">records gone", "note"],
-            [
-                [
-                    report.topic,
-                    str(report.partition),
-                    f"{report.segments_before} → {report.segments_after}",
-                    f"{size(report.bytes_before)} → {size(report.bytes_after)}",
-                    _signed(report.saved_bytes),
-                    number(report.records_removed),
-                    report.note or "–",
-                ]
-                for report in reports
-            ],
-        )
-
-
-def _signed(count: int) -> str:
-    return f"-{size(-count)}" if count < 0 else size(count)
-
-
-def _object(report: UpkeepReport) -> dict[str, Any]:
-    return {**asdict(report), "saved_bytes": report.saved_bytes}
-
-
-class _Bar:
-    """A bar that follows an operation from partition to partition."""
-
-    def __init__(self) -> None:
-        self._shown = screen.progress()
-        self._task = self._shown.add_task("", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._shown.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._shown.stop()
-
-    def show(self, now: UpkeepProgress) -> None:
-        self._shown.update(
-            self._task,
-            completed=now.done_bytes,
-            total=max(now.total_bytes, now.done_bytes, 1),
-            description=f"{now.action} {now.topic}-{now.partition}",
-        )
+        ctx.exit(output.PROBLEMS)

@@ -1,1 +1,1 @@
-"""``report``: one page about a store."""
+"""``report``: one HTML page about a store."""

@@ -1,4 +1,4 @@
-"""The report's pictures as inline SVG, coloured by the page's style sheet."""
+"""The report's charts as inline SVG, coloured by the page's style sheet."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..common.wording import moment, number, plural, size
-from ..inspect.overview import PartitionFacts, SegmentFacts
-from ..inspect.picture import Axis
+from ..common.formatting import moment, number, plural, size
+from ..inspect.size_strips import Axis
+from ..inspect.store_facts import PartitionFacts, SegmentFacts
 
 _WIDTH = 880
 _LEFT, _RIGHT = 30, 0
@@ -19,14 +19,14 @@ MOST_ROWS = 64
 
 
 class Bar(NamedTuple):
-    """One bar of a chart, with words for whoever points at it."""
+    """One bar of a chart and its tooltip."""
 
     value: float
     title: str
 
 
 def timeline(partitions: Sequence[PartitionFacts], axis: Axis) -> str:
-    """A row for each partition, a block for each segment from its first time to its last."""
+    """A row for each partition with a block for each segment, from its first time to its last."""
     rows = partitions[:MOST_ROWS]
     height = len(rows) * (_ROW + _ROW_GAP) + 22
     parts = []
@@ -35,7 +35,7 @@ def timeline(partitions: Sequence[PartitionFacts], axis: Axis) -> str:
         parts.append(
             f'<text class="tick" x="{_LEFT - 8}" y="{top + 13}" text-anchor="end">'
             f"{partition.partition}</text>"
-            f'<rect class="lane" x="{_LEFT}" y="{top}" width="{_inner()}" height="{_ROW}" rx="3"/>'
+            f'<rect class="row" x="{_LEFT}" y="{top}" width="{_inner()}" height="{_ROW}" rx="3"/>'
         )
         parts += [_block(segments, axis, top) for segments in _merged(partition.segments, axis)]
     low, high = axis.ends
@@ -44,7 +44,7 @@ def timeline(partitions: Sequence[PartitionFacts], axis: Axis) -> str:
 
 
 def columns(bars: Sequence[Bar], low: str, high: str, most: str, label: str, kind: str) -> str:
-    """Upright bars over an axis with two ends; ``most`` says how much the tallest is."""
+    """A bar chart; ``low`` and ``high`` label the axis, ``most`` the tallest bar."""
     tallest = max((bar.value for bar in bars), default=0) or 1
     step = _SMALL / max(1, len(bars))
     parts = [f'<text class="tick" x="0" y="{_TOP - 5}">{escape(most)}</text>']
@@ -64,7 +64,7 @@ def columns(bars: Sequence[Bar], low: str, high: str, most: str, label: str, kin
 
 
 def share_bar(share: float, label: str) -> str:
-    """A bar that is full to a share of 1."""
+    """A horizontal bar, filled to a share between 0 and 1."""
     width = max(0.0, min(1.0, share)) * 100
     return (
         f'<span class="bar" role="img" aria-label="{escape(label)}">'
@@ -73,7 +73,7 @@ def share_bar(share: float, label: str) -> str:
 
 
 def _merged(segments: Sequence[SegmentFacts], axis: Axis) -> list[list[SegmentFacts]]:
-    """Segments too narrow to be seen share a block, so that a long log stays a small picture."""
+    """Segments too narrow to see share a block, so that a long log stays a small page."""
     groups: list[list[SegmentFacts]] = []
     for segment in segments:
         if groups and groups[-1][-1].sealed == segment.sealed:

@@ -1,4 +1,4 @@
-"""``report``: one page about a store."""
+"""``report``: one HTML page about a store."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ from typing import TextIO
 import click
 
 from ...store.store import Store
-from ..common import arguments, screen
-from ..inspect.overview import look_at_topics
-from .facts import gather
+from ..common import arguments
+from ..common import output as terminal
+from ..common.formatting import plural
+from ..inspect.store_facts import facts_of_topics
 from .page import page
+from .statistics import gather
 
 
 @click.command()
 @arguments.with_store
 @click.option(
     "--output", "-o", type=click.File("w", encoding="utf-8", lazy=True), default="-",
-    help="The file; standard output by default.",
+    help="File to write. Default: standard output.",
 )  # fmt: skip
 @click.option(
     "--sample", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N",
-    help="Look at the sizes of so many records of each partition.",
+    help="Measure the sizes of at most N records of each partition.",
 )  # fmt: skip
-@click.option("--no-check", is_flag=True, help="Do not read every byte to look for problems.")
+@click.option(
+    "--no-check", is_flag=True, help="Do not check the store for problems, which reads every byte."
+)
 @arguments.isolation
 def report(store: Store, output: TextIO, sample: int, no_check: bool) -> None:
-    """Write a page about the store: topics, segments, rates, sizes, compression, lag, problems.
+    """Write an HTML page about the store.
 
-    One self-contained HTML file, without scripts, that opens anywhere.
+    The page shows topics, segments, rates, record sizes, compression, lag and problems. It is one
+    file without scripts and loads nothing from the network.
     """
-    total = sum(topic.size for topic in look_at_topics(store)) or 1
-    with screen.progress() as bar:
-        task = bar.add_task("looking", total=2 * total)
+    total = sum(topic.size for topic in facts_of_topics(store)) or 1
+    with terminal.progress_bar() as bar:
+        task = bar.add_task("reading", total=2 * total)
 
-        def tell(what: str, done: int) -> None:
+        def advance(what: str, done: int) -> None:
             bar.update(task, description=what, advance=done)
 
-        found = gather(store, sample=sample, check=not no_check, tell=tell)
+        found = gather(store, sample=sample, check=not no_check, advance=advance)
     output.write(page(found))
-    screen.note(f"{len(found.topics)} topics, {len(found.problems or ())} problems")
+    topics, problems = len(found.topics), len(found.problems or ())
+    terminal.note(f"{plural(topics, 'topic')}, {plural(problems, 'problem')}")

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, no script."""
+"""The report as one HTML page without scripts and without other files."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from html import escape
 
 from ..._version import __version__
-from ..common.wording import duration, moment, number, plural, size
-from ..inspect.overview import Lag, PartitionFacts
-from ..inspect.picture import axis_of
+from ..common.formatting import duration, moment, number, plural, size
+from ..inspect.size_strips import axis_of
+from ..inspect.store_facts import Lag, PartitionFacts
 from .charts import MOST_ROWS, Bar, columns, share_bar, timeline
-from .facts import Flow, Packing, Sizes, StoreReport, TopicReport
+from .statistics import Compression, Flow, Sizes, StoreReport, TopicReport
 from .style import STYLE
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""A browser loads nothing and runs nothing, whatever stands in a topic's name or an error."""
+"""A browser loads and runs nothing, even if a topic name or an error contains markup."""
 
 
 def page(report: StoreReport) -> str:
     """The whole page."""
     body = [
         f"<header><h1>{escape(report.path)}</h1>"
-        f'<p class="soft">Layout {report.layout} · looked at {moment(report.made_at)}</p></header>',
+        f'<p class="soft">Layout {report.layout} · read at {moment(report.made_at)}</p></header>',
         _tiles(report),
         _problems(report),
         *(_topic(topic, report.lags) for topic in report.topics),
-        f"<footer>Made by cursus {__version__}. Records are counted by offsets; bytes are those "
-        "of the log files. Hover over a block or a bar for its numbers.</footer>",
+        f"<footer>Written by cursus {__version__}. Records are counted by offsets; bytes are the "
+        "sizes of the log files. Point at a block or a bar to see its numbers.</footer>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -44,15 +44,15 @@ def _tiles(report: StoreReport) -> str:
         ("", number(len(facts)), "topics"),
         ("", number(sum(topic.count for topic in facts)), "partitions"),
         ("", number(sum(topic.records for topic in facts)), "records"),
-        ("", size(sum(topic.size for topic in facts)), "in the log"),
+        ("", size(sum(topic.size for topic in facts)), "log files"),
         ("", number(sum(topic.segments for topic in facts)), "segments"),
     ]
     if report.lags:
         most = max(lag.lag for lag in report.lags)
-        tiles.append(("care" if most else "good", number(most), "largest lag"))
+        tiles.append(("warn" if most else "good", number(most), "largest lag"))
     if report.problems is not None:
         errors = sum(problem.severity == "error" for problem in report.problems)
-        kind = "bad" if errors else "care" if report.problems else "good"
+        kind = "bad" if errors else "warn" if report.problems else "good"
         tiles.append((kind, number(len(report.problems)), "problems"))
     shown = "".join(
         f'<div class="tile {kind}"><b>{value}</b><span>{label}</span></div>'
@@ -63,12 +63,12 @@ def _tiles(report: StoreReport) -> str:
 
 def _problems(report: StoreReport) -> str:
     if report.problems is None:
-        return _card("Problems", '<p class="soft">Nobody looked for problems (--no-check).</p>')
+        return _card("Problems", '<p class="soft">The store was not checked (--no-check).</p>')
     if not report.problems:
-        fine = '<span class="tag fine">none</span> Every byte was read, and every checksum fits.'
+        fine = '<span class="tag fine">none</span> Every byte was read; all checksums match.'
         if report.layout != "native":
             fine = '<span class="tag fine">none</span> Every record was read. This layout has no '
-            fine += "checksums, so rot inside a value cannot be found."
+            fine += "checksums, so changed bytes inside a value cannot be found."
         return _card("Problems", f"<p>{fine}</p>")
     rows = [
         [
@@ -78,7 +78,7 @@ def _problems(report: StoreReport) -> str:
         ]
         for problem in report.problems
     ]
-    return _card("Problems", _table(["", "code", "*what is wrong"], rows))
+    return _card("Problems", _table(["", "code", "*problem"], rows))
 
 
 def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
@@ -96,9 +96,9 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
         parts.append(f'<p class="soft">Settings {settings}</p>')
     parts += [_segments(facts.partitions), _rates(topic.flow), _insides(topic)]
     parts.append(f"<h3>Partitions</h3>{_partitions(facts.partitions)}")
-    behind = [lag for lag in lags if lag.topic == facts.name]
-    if behind:
-        parts.append(f"<h3>Consumer groups</h3>{_lag(behind)}")
+    of_topic = [lag for lag in lags if lag.topic == facts.name]
+    if of_topic:
+        parts.append(f"<h3>Consumer groups</h3>{_lags(of_topic)}")
     return f'<section class="card">{"".join(parts)}</section>'
 
 
@@ -106,11 +106,11 @@ def _segments(partitions: Sequence[PartitionFacts]) -> str:
     axis = axis_of(partitions)
     if axis is None:
         return '<p class="soft">No records yet.</p>'
-    over = "time" if axis.timed else "offsets (this layout stores no times)"
+    over = "time" if axis.timed else "offsets (this layout stores no timestamps)"
     rest = len(partitions) - MOST_ROWS
     more = f'<p class="soft">and {plural(rest, "partition")} more</p>' if rest > 0 else ""
     key = (
-        '<span class="key" style="background:var(--blue)"></span>closed'
+        '<span class="key" style="background:var(--blue)"></span>sealed'
         '<span class="key" style="background:var(--teal)"></span>active'
     )
     return f"<h3>Segments over {over} {key}</h3>{timeline(partitions, axis)}{more}"
@@ -120,7 +120,7 @@ def _rates(flow: Flow | None) -> str:
     if flow is None:
         return ""
     if flow.low == flow.high:
-        return f'<p class="soft">All records carry the same time, {moment(flow.low)}.</p>'
+        return f'<p class="soft">All records have the same timestamp, {moment(flow.low)}.</p>'
     low, high = moment(flow.low), moment(flow.high)
     seconds = flow.bin_seconds
     starts = [flow.low + round(place * seconds * 1e6) for place in range(len(flow.records))]
@@ -137,7 +137,7 @@ def _rates(flow: Flow | None) -> str:
         mean, peak = _rate(sum(values) / seconds / len(values), name), _rate(max(rates), name)
         charts.append(
             f"<div><h3>{name} per second</h3>"
-            f'<p class="soft">mean {mean}, in steps of {duration(seconds * 1e6)}</p>'
+            f'<p class="soft">mean {mean}; each bar is {duration(seconds * 1e6)}</p>'
             f"{columns(bars, low, high, peak, f'{name} per second', kind)}</div>"
         )
     return f'<div class="two">{"".join(charts)}</div>'
@@ -150,7 +150,10 @@ def _rate(value: float, name: str) -> str:
 
 
 def _insides(topic: TopicReport) -> str:
-    parts = [_sizes(topic.sizes, topic.facts.records), _packing(topic.packing, topic.facts.size)]
+    parts = [
+        _sizes(topic.sizes, topic.facts.records),
+        _compression(topic.compression, topic.facts.size),
+    ]
     return f'<div class="two">{"".join(part for part in parts if part)}</div>'
 
 
@@ -171,27 +174,27 @@ def _sizes(sizes: Sizes | None, records: int) -> str:
     high = size(2 ** (len(sizes.counts) - 1))
     most = plural(max(counts), "record")
     chart = columns(bars, low, high, most, "Records by size", "sizes")
-    part = f", of {number(sizes.looked_at)} looked at" if sizes.looked_at < records else ""
+    part = f" of {number(sizes.measured)} measured records" if sizes.measured < records else ""
     return (
         f"<div><h3>Record sizes</h3>"
         f'<p class="soft">{size(sizes.smallest)} to {size(sizes.largest)}, median '
-        f"{size(sizes.median)}{part}; each bar doubles</p>"
+        f"{size(sizes.median)}{part}; each bar is twice the size of the one before</p>"
         f"{chart}</div>"
     )
 
 
-def _packing(packing: Packing | None, log_bytes: int) -> str:
-    if packing is None or not packing.raw:
+def _compression(found: Compression | None, log_bytes: int) -> str:
+    if found is None or not found.raw:
         return ""
     codecs = ", ".join(
         f"{'uncompressed' if name == 'none' else name}: {plural(count, 'frame')}"
-        for name, count in packing.codecs
+        for name, count in found.codecs
     )
-    ratio = packing.raw / max(1, packing.stored)
+    ratio = found.raw / max(1, found.stored)
     rows = [
-        ["before compression", size(packing.raw), share_bar(1, "before compression")],
-        ["as stored", size(packing.stored), share_bar(packing.stored / packing.raw, "as stored")],
-        ["log files in all", size(log_bytes), share_bar(log_bytes / packing.raw, "log files")],
+        ["before compression", size(found.raw), share_bar(1, "before compression")],
+        ["as stored", size(found.stored), share_bar(found.stored / found.raw, "as stored")],
+        ["log files", size(log_bytes), share_bar(log_bytes / found.raw, "log files")],
     ]
     return (
         f"<div><h3>Compression</h3>"
@@ -218,8 +221,8 @@ def _partitions(partitions: Sequence[PartitionFacts]) -> str:
     return _table(heads, rows)
 
 
-def _lag(behind: Sequence[Lag]) -> str:
-    most = max(lag.lag for lag in behind) or 1
+def _lags(lags: Sequence[Lag]) -> str:
+    most = max(lag.lag for lag in lags) or 1
     rows = [
         [
             escape(lag.group),
@@ -227,15 +230,15 @@ def _lag(behind: Sequence[Lag]) -> str:
             number(lag.committed),
             number(lag.end),
             number(lag.lag),
-            share_bar(lag.lag / most, f"{lag.lag} behind"),
+            share_bar(lag.lag / most, f"lag {lag.lag}"),
         ]
-        for lag in behind
+        for lag in lags
     ]
     return _table(["group", ">partition", ">committed", ">end", ">lag", ""], rows)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML. A head that begins with > aligns right, with * it may wrap."""
+    """Cells are HTML. A heading that starts with > aligns right; with * its cells may wrap."""
     kinds = [{">": ' class="n"', "*": ' class="wide"'}.get(head[:1], "") for head in heads]
     names = [head.lstrip(">*") for head in heads]
     top = "".join(

@@ -3,12 +3,12 @@
 STYLE = """
 :root { color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1b2430; --soft: #5d6b7c; --line: #e2e7ed;
-  --lane: #eef1f5; --blue: #2f6fde; --teal: #12998a; --violet: #7a5cd6; --green: #1c8a4c;
+  --track: #eef1f5; --blue: #2f6fde; --teal: #12998a; --violet: #7a5cd6; --green: #1c8a4c;
   --red: #c8372d; --amber: #b07208; --red-back: #fdeeec; --amber-back: #fdf4e3;
   --green-back: #e9f7ef; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #10151c; --card: #18202a; --ink: #e6ebf1; --soft: #93a1b2; --line: #2a3542;
-  --lane: #212b37; --blue: #6aa0ff; --teal: #3cc7b6; --violet: #a48cff; --green: #4cc783;
+  --track: #212b37; --blue: #6aa0ff; --teal: #3cc7b6; --violet: #a48cff; --green: #4cc783;
   --red: #ff7a70; --amber: #eab54d; --red-back: #3a1f1e; --amber-back: #362b16;
   --green-back: #16301f; } }
 * { box-sizing: border-box; }
@@ -27,7 +27,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); }
 .tile { padding: 12px 14px; } .tile b { display: block; font-size: 21px; line-height: 1.25;
   font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
 .tile.good b { color: var(--green); } .tile.bad b { color: var(--red); }
-.tile.care b { color: var(--amber); }
+.tile.warn b { color: var(--amber); }
 .card { padding: 20px 22px; margin: 0 0 20px; }
 .head { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: baseline;
   justify-content: space-between; }
@@ -39,7 +39,7 @@ th { font-size: 12px; color: var(--soft); font-weight: 600; }
 tr:last-child td { border-bottom: 0; }
 .n { text-align: right; } td.wide { white-space: normal; overflow-wrap: anywhere; }
 .bar { display: inline-block; width: 110px; height: 8px; border-radius: 4px; overflow: hidden;
-  background: var(--lane); vertical-align: middle; }
+  background: var(--track); vertical-align: middle; }
 .bar i { display: block; height: 100%; background: var(--blue); border-radius: 4px; }
 .tag { display: inline-block; border-radius: 999px; padding: 1px 9px; font-size: 12px;
   font-weight: 600; } .tag.error { color: var(--red); background: var(--red-back); }
@@ -48,7 +48,7 @@ tr:last-child td { border-bottom: 0; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 0 28px; }
 svg { display: block; width: 100%; height: auto; }
 .tick { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; }
-.lane { fill: var(--lane); } .grid { stroke: var(--line); stroke-width: 1; }
+.row { fill: var(--track); } .grid { stroke: var(--line); stroke-width: 1; }
 .sealed { fill: var(--blue); } .active { fill: var(--teal); }
 .records { fill: var(--blue); } .stored { fill: var(--teal); } .sizes { fill: var(--violet); }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin: 0 5px 0 12px; }

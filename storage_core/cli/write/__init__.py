@@ -1,1 +1,1 @@
-"""Commands that add topics, records or offsets."""
+"""Commands that write topics, records, consumer offsets or a new store."""

@@ -1,4 +1,4 @@
-"""``append``: lines, or JSON lines, to records."""
+"""``append``: lines of text or JSON become records."""
 
 from __future__ import annotations
 
@@ -15,27 +15,34 @@ from ...format.columns import make_columns
 from ...format.partitioner import partition_for_keys
 from ...store.store import Store
 from ...types import OffsetRange
-from ..common import arguments, screen
+from ..common import arguments, output
+from ..common.formatting import plural
 from ..common.record_text import Incoming, parse_record
-from ..common.wording import number
 
-_GATHERED = 4 << 20
-_CHUNK = 1 << 20
+_BATCH_BYTES = 4 << 20
+_READ_BYTES = 1 << 20
 
 
 @click.command()
 @arguments.with_store
 @arguments.topic
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N",
-              help="Where all records go; else as they say, by key, or in turn.")  # fmt: skip
+              help="Append all records to this partition. Default: the partition that the "
+              "record names, else by key, else round-robin.")  # fmt: skip
 @click.option(
-    "--json", "as_json", is_flag=True, help="Each line is an object, as cat --json prints."
+    "--json", "as_json", is_flag=True, help="Each line is an object as cat --json prints it."
 )
-@click.option("--key-separator", "-k", metavar="TEXT", help="A line is KEY TEXT VALUE.")
 @click.option(
-    "--input", "-i", "lines", type=click.File("rb"), default="-", help="Instead of stdin."
+    "--key-separator", "-k", metavar="TEXT", help="TEXT separates key and value in each line."
 )
-@click.option("--print-offsets", is_flag=True, help="Print where the records went, as JSON lines.")
+@click.option(
+    "--input", "-i", "lines", type=click.File("rb"), default="-",
+    help="Read this file instead of standard input.",
+)  # fmt: skip
+@click.option(
+    "--print-offsets", is_flag=True,
+    help="Print the offsets of the new records, one JSON object per partition.",
+)  # fmt: skip
 def append(
     store: Store,
     topic: str,
@@ -45,20 +52,20 @@ def append(
     lines: BinaryIO,
     print_offsets: bool,
 ) -> None:
-    """Append lines of standard input to TOPIC, one record each.
+    """Append each line of standard input to TOPIC as a record.
 
-    What is there is appended at once and is durable before more is read. Records with a key go
-    where Kafka's producers and Spark's sink would put them.
+    Lines are appended as they arrive, and are durable before the command reads more. A record
+    with a key goes to the partition that Kafka's producers and Spark's sink choose for it.
     """
     arguments.chosen_partitions(store, topic, partition)
     if key_separator == "":
-        raise click.UsageError("--key-separator needs a text of at least one character.")
+        raise click.UsageError("--key-separator must not be empty.")
     appender = _Appender(store, topic, partition)
     before = 0
-    for gathered in _gather(lines):
+    for batch in _line_batches(lines):
         records: dict[int, Incoming] = {}
         problem: tuple[int, StorageError] | None = None
-        for line, text in enumerate(gathered, before + 1):
+        for line, text in enumerate(batch, before + 1):
             try:
                 if not as_json or text.strip():
                     records[line] = appender.checked(_record(text, as_json, key_separator))
@@ -66,22 +73,22 @@ def append(
                 problem = line, error
                 break
         problem = appender.first_refused(records) or problem
-        sound = [record for line, record in records.items() if not problem or line < problem[0]]
-        appender.append(sound)
+        accepted = [record for line, record in records.items() if not problem or line < problem[0]]
+        appender.append(accepted)
         if problem is not None:
             line, refusal = problem
-            raise type(refusal)(f"line {line}: {refusal} Lines before it were appended.")
-        before += len(gathered)
+            raise type(refusal)(f"line {line}: {refusal} The lines before it were appended.")
+        before += len(batch)
     if print_offsets:
         for each, written in sorted(appender.written.items()):
-            screen.show_json(
+            output.show_json(
                 {"topic": topic, "partition": each, "start": written.start, "end": written.end}
             )
-    screen.note(f"{number(appender.count)} records appended")
+    output.note(f"{plural(appender.count, 'record')} appended")
 
 
 class _Appender:
-    """Chooses partitions and remembers what was written where."""
+    """Chooses a partition for each record and keeps the offsets that were written."""
 
     def __init__(self, store: Store, topic: str, partition: int | None) -> None:
         self._store = store
@@ -89,28 +96,29 @@ class _Appender:
         self._fixed = partition
         self._count = store.topic(topic).partitions
         self._largest = store.partition_log(topic, partition or 0).config.max_record_bytes
-        self._turn = 0
+        self._next = 0
         self.count = 0
         self.written: dict[int, OffsetRange] = {}
 
     def checked(self, record: Incoming) -> Incoming:
-        """The record, if there is a place for it.
+        """The record.
 
         Raises:
-            InvalidRecordError: it names a partition that the topic does not have.
+            InvalidRecordError: the record names a partition that the topic does not have.
         """
         wanted = record.partition
         if self._fixed is None and wanted is not None and wanted >= self._count:
             raise InvalidRecordError(
-                f"{self._topic!r} has no partition {wanted}; it has 0 to {self._count - 1}. "
-                "Pass --partition to send all records to one."
+                f"{self._topic!r} has no partition {wanted}; it has partitions 0 to "
+                f"{self._count - 1}. Pass --partition to append all records to one partition."
             )
         return record
 
     def first_refused(self, records: dict[int, Incoming]) -> tuple[int, StorageError] | None:
-        """The first line that the store would refuse, and why. One by one only if there is any.
+        """The first line that the store would refuse, and its error.
 
-        Found while they are appended, it would take its neighbours in the partition with it.
+        Checked before the append: a refused record fails the whole append of its partition. The
+        records are checked one by one only if the check of all of them fails.
         """
         try:
             self._check(list(records.values()))
@@ -129,28 +137,28 @@ class _Appender:
         self._store.check_columns(self._topic, self._fixed or 0, columns)
 
     def append(self, records: list[Incoming]) -> None:
-        """Append some records; those without key and partition go where the turn is."""
+        """Append records; those without key and partition go to partitions in turn."""
         by_partition: dict[int, list[Incoming]] = {}
-        for record, partition in zip(records, self._places(records), strict=True):
+        for record, partition in zip(records, self._partitions(records), strict=True):
             by_partition.setdefault(partition, []).append(record)
         for partition, chosen in by_partition.items():
             written = self._store.append(self._topic, partition, *_columns(chosen))
             known = self.written.get(partition, written)
             self.written[partition] = OffsetRange(known.start, written.end)
             self.count += len(chosen)
-        self._turn = (self._turn + 1) % self._count
+        self._next = (self._next + 1) % self._count
 
-    def _places(self, records: list[Incoming]) -> list[int]:
+    def _partitions(self, records: list[Incoming]) -> list[int]:
         hashed = partition_for_keys(
             pa.array([record.key for record in records], pa.binary()), self._count
         ).tolist()
-        places = []
+        partitions = []
         for record, by_key in zip(records, hashed, strict=True):
             wanted = record.partition if self._fixed is None else self._fixed
             if wanted is None:
-                wanted = self._turn if record.key is None else by_key
-            places.append(wanted)
-        return places
+                wanted = self._next if record.key is None else by_key
+            partitions.append(wanted)
+        return partitions
 
 
 def _columns(records: list[Incoming]) -> tuple[Any, Any, Any, Any]:
@@ -174,23 +182,27 @@ def _record(text: bytes, as_json: bool, separator: str | None) -> Incoming:
         return Incoming(text)
     key, found, value = text.partition(separator.encode())
     if not found:
-        raise InvalidRecordError(f"there is no {separator!r} between key and value.")
+        raise InvalidRecordError(f"the line has no {separator!r} between key and value.")
     return Incoming(value, key)
 
 
-def _gather(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines, as many as wait to be read but no more than some megabytes at a time."""
+def _line_batches(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole lines: all that can be read without waiting, up to some megabytes in a batch."""
     rest = b""
     while True:
-        pieces, gathered = [rest], 0
-        while gathered < _GATHERED and (not gathered or _has_more(stream)):
-            piece = stream.read1(_CHUNK) if isinstance(stream, io.BufferedReader) else stream.read()
+        pieces, size = [rest], 0
+        while size < _BATCH_BYTES and (not size or _has_more(stream)):
+            piece = (
+                stream.read1(_READ_BYTES)
+                if isinstance(stream, io.BufferedReader)
+                else stream.read()
+            )
             if not piece:
                 break
             pieces.append(piece)
-            gathered += len(piece)
+            size += len(piece)
         *lines, rest = b"".join(pieces).split(b"\n")
-        if not gathered:
+        if not size:
             if rest:
                 yield [rest]
             return
@@ -198,7 +210,7 @@ def _gather(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _has_more(stream: BinaryIO) -> bool:
-    """Whether a read would not wait."""
+    """Whether a read returns at once."""
     try:
         return bool(select.select([stream], [], [], 0)[0])
     except (OSError, ValueError, TypeError):

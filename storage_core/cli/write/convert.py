@@ -1,4 +1,4 @@
-"""``convert``: a log directory of one layout into another."""
+"""``convert``: copy a log directory into another layout."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from rich.progress import TaskID
 
 from ...brokers.isolation import IsolationLevel
 from ...config import StoreConfig
-from ...conversion.copy import convert as convert_store
+from ...conversion.convert import convert as convert_store
 from ...conversion.progress import Progress
 from ...store.store import Store
-from ..common import arguments, screen
-from ..common.wording import number
+from ..common import arguments, output
+from ..common.formatting import number
 
 
 @click.command()
 @click.argument("source", type=click.Path(file_okay=False))
 @click.argument("target", type=click.Path(file_okay=False))
-@click.option("--topic", "-t", "topics", multiple=True, help="Only this one; may be repeated.")
-@click.option("--layout", type=arguments.LAYOUTS, default="auto", help="Of a target that is made.")
-@click.option("--source-layout", type=arguments.LAYOUTS, default="auto", help="What SOURCE is.")
-@click.option("--renumber", is_flag=True, help="Count offsets from 0.")
+@click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--layout", type=arguments.LAYOUTS, default="auto",
+    help="Layout of a new TARGET; auto: native.",
+)  # fmt: skip
+@click.option(
+    "--source-layout", type=arguments.LAYOUTS, default="auto",
+    help="Layout of SOURCE; auto detects it.",
+)  # fmt: skip
+@click.option(
+    "--renumber", is_flag=True, help="Number the records from 0 instead of keeping their offsets."
+)
 @click.option("--drop", multiple=True, type=click.Choice(["key", "headers", "timestamp"]),
-              help="Leave a column out that the target cannot hold; may be repeated.")  # fmt: skip
+              help="Do not copy this column; may be repeated.")  # fmt: skip
 @arguments.isolation
 @arguments.as_json
 def convert(
@@ -37,13 +45,14 @@ def convert(
     isolation: IsolationLevel,
     as_json: bool,
 ) -> None:
-    """Copy the topics of SOURCE into TARGET, which is made if it is missing, and compare.
+    """Copy a log directory into another layout.
 
-    Offsets are kept. After an interruption, run the same command again: it goes on.
+    Copies the topics of SOURCE into TARGET, which is created if it is missing, then compares both.
+    Offsets are kept. After an interruption, run the same command again to continue.
     """
     with (
         Store.open(source, layout=source_layout, isolation=isolation) as store,
-        screen.progress() as bar,
+        output.progress_bar() as bar,
     ):
         done = convert_store(
             store,
@@ -53,11 +62,11 @@ def convert(
             renumber=renumber,
             drop=drop,
             config=StoreConfig.from_environment(),
-            progress=_Watcher(bar).update,
+            progress=_Bars(bar).update,
         )
     rows = [(each.topic, each.partition, each.offsets, each.copied) for each in done]
     if as_json:
-        screen.show_json(
+        output.show_json(
             [
                 {
                     "topic": topic,
@@ -70,7 +79,7 @@ def convert(
             ]
         )
         return
-    screen.table(
+    output.table(
         ["topic", ">partition", ">start", ">end", ">copied"],
         [
             [topic, str(partition), number(offsets.start), number(offsets.end), number(copied)]
@@ -79,15 +88,15 @@ def convert(
     )
 
 
-class _Watcher:
-    """One bar for each phase: check, copy, verify."""
+class _Bars:
+    """A bar for each phase: check, copy, verify."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
         self._tasks: dict[str, TaskID] = {}
 
     def update(self, now: Progress) -> None:
-        """Show how far it is."""
+        """Show the progress of a phase."""
         if now.phase not in self._tasks:
             self._tasks[now.phase] = self._bar.add_task(now.phase, total=now.total_records)
         self._bar.update(

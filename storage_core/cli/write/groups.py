@@ -1,4 +1,4 @@
-"""``groups``: how far readers have come, and setting them elsewhere."""
+"""``groups``: show the lag of consumer groups, and reset their offsets."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import asdict
 import click
 
 from ...store.store import Store
-from ..common import arguments, screen, when
-from ..common.wording import number
-from ..inspect.overview import lags
-from .topics import show_lag
+from ..common import arguments, output, times
+from ..common.formatting import number
+from ..inspect.overview import show_lags
+from ..inspect.store_facts import consumer_lags
 
-Target = str | int | when.When
+Target = str | int | times.When
 
 
 def _target(text: str) -> Target:
     if text in ("earliest", "latest"):
         return text
-    # A number is never a time here: one in milliseconds would be an offset far behind the end.
+    # A number is never a time here: milliseconds would be an offset far past the end of the log.
     if re.fullmatch(r"\d+", text):
         return int(text)
     if not re.fullmatch(r"-\d+", text):
         try:
-            return when.parse_when(text)
+            return times.parse_when(text)
         except ValueError:
             pass
     raise click.BadParameter(
-        f"{text!r} is no place. Use earliest, latest, an offset, or a time: "
-        f"{when.HELP_BESIDE_OFFSETS}."
+        f"{text!r} is not a place in a log. Use earliest, latest, an offset, or a time: "
+        f"{times.HELP_BESIDE_OFFSETS}."
     )
 
 
@@ -44,8 +44,7 @@ def _target(text: str) -> Target:
     "target",
     type=_target,
     metavar="earliest|latest|OFFSET|TIME",
-    help="Set the group to another place. A number is an offset; a time is "
-    f"{when.HELP_BESIDE_OFFSETS}.",
+    help=f"Set the group's offsets. A number is an offset; a time is {times.HELP_BESIDE_OFFSETS}.",
 )
 @arguments.yes
 @arguments.as_json
@@ -60,35 +59,39 @@ def groups(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show how far GROUP, or every group, is behind; with --reset-to, set it elsewhere.
+    """Show the lag of consumer groups, or reset a group.
 
-    Exit code 1 if GROUP never committed.
+    Shows GROUP, or every group. Exit code 1 if GROUP has committed no offsets.
     """
     if target is not None:
         if group is None:
             raise click.UsageError("--reset-to needs a GROUP.")
         if not _reset(store, group, topic, partition, target, yes):
-            ctx.exit(screen.PROBLEMS)
+            ctx.exit(output.PROBLEMS)
     found = [
-        lag for lag in lags(store, group, topic) if partition is None or lag.partition == partition
+        lag
+        for lag in consumer_lags(store, group, topic)
+        if partition is None or lag.partition == partition
     ]
     if as_json:
-        screen.show_json([{**asdict(lag), "lag": lag.lag} for lag in found])
+        output.show_json([{**asdict(lag), "lag": lag.lag} for lag in found])
     elif found:
-        show_lag(found)
+        show_lags(found)
     if not found and group is not None:
-        screen.complain(f"group {group!r} has committed no offsets here.")
-        ctx.exit(screen.PROBLEMS)
+        output.error(f"group {group!r} has committed no offsets in this store.")
+        ctx.exit(output.PROBLEMS)
 
 
 def _reset(
     store: Store, group: str, topic: str | None, partition: int | None, target: Target, yes: bool
 ) -> bool:
-    """Move the group on the topics asked for, or on those it knows; False if nobody agreed."""
+    """Set the group's offsets in one topic, or in all it has read; False if the user declines."""
     known = store.committed_offsets(group)
     names = sorted(known) if topic is None else [topic]
     if not names:
-        raise click.UsageError(f"Group {group!r} is new here. Say --topic.")
+        raise click.UsageError(
+            f"Group {group!r} has committed no offsets in this store. Pass --topic."
+        )
     chosen = {name: arguments.chosen_partitions(store, name, partition) for name in names}
     if isinstance(target, int):
         _check_offset(
@@ -104,19 +107,19 @@ def _reset(
     ]
     if not yes:
         click.echo("\n".join(moves), err=True)
-    if not screen.confirmed(f"Set group {group} there?", yes):
+    if not output.confirmed(f"Set the offsets of group {group}?", yes):
         return False
     store.commit_offsets(group, wanted)
     return True
 
 
 def _check_offset(offset: int, ends: Iterable[int]) -> None:
-    """Refuse an offset that no partition has come to: most often it was meant as a time."""
+    """Refuse an offset past the end of every partition: most often it was meant as a time."""
     last = max(ends, default=0)
     if offset > last:
         raise click.BadParameter(
-            f"{offset} is behind the end of every partition (the highest is {last}). A number is "
-            f"an offset; write a time as {when.HELP_BESIDE_OFFSETS}; the end is latest.",
+            f"offset {offset} is past the end of every partition (the highest end is {last}). "
+            f"Use latest for the end. For a time use {times.HELP_BESIDE_OFFSETS}.",
             param_hint="--reset-to",
         )
 
@@ -125,7 +128,7 @@ def _offset(store: Store, topic: str, partition: int, target: Target) -> int:
     bounds = store.offsets(topic, partition)
     if target == "earliest":
         return bounds.start
-    if isinstance(target, when.When):
+    if isinstance(target, times.When):
         found = store.offset_for_timestamp(topic, partition, target.at(store.vfs.now_us()))
         return bounds.end if found is None else found
     if isinstance(target, int):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from storage_core import Progress, Store, StoreConfig, convert
-from storage_core.conversion.copy import _Conversion
+from storage_core.conversion.convert import _Conversion
 from storage_core.errors import (
     ConversionError,
     InvalidRecordError,
@@ -207,7 +207,7 @@ class _StopError(Exception):
 def test_an_interrupted_conversion_goes_on(
     tmp_path: Path, target: str, renumber: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copying = importlib.import_module("storage_core.conversion.copy")
+    copying = importlib.import_module("storage_core.conversion.convert")
     monkeypatch.setattr(copying, "_PIECE_BYTES", 4096)
     expected = large(tmp_path / "a")
     told: list[Progress] = []

@@ -49,7 +49,7 @@ def test_dump_shows_frames_and_index_entries(tmp_path: Path) -> None:
         (6, "time", "missing"),
     ]
     text = done("dump", tmp_path, TOPIC, "--records").out
-    assert "base 0, closed" in text
+    assert "base 0, sealed" in text
     assert "base 6, active" in text
     assert "frame position=0 length=" in text
     assert '"value": "last"' in text

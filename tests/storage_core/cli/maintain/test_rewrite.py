@@ -1,4 +1,4 @@
-"""``compact``, ``merge``, ``recompress``, ``scrub`` and ``retain --before``."""
+"""``compact``, ``merge`` and ``recompress``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage_core import Store
 from tests.support.broker_directories import BROKER
 from tests.support.cli_runner import done, run
 from tests.support.store_lives import in_segments, numbered
-from tests.support.stores import TOPIC, offsets, overwrite, segment, tree
+from tests.support.stores import TOPIC, offsets, tree
 
 
 @pytest.mark.parametrize(
@@ -59,30 +59,6 @@ def test_a_broker_directory_is_compacted_if_told_to(tmp_path: Path) -> None:
     assert run("merge", tmp_path, "--yes").err.startswith("cursus: [CONFIG_INVALID]")
 
 
-def test_scrub_reports_damage_with_exit_code_1(tmp_path: Path) -> None:
-    in_segments(tmp_path, numbered(2)).close()
-    (clean,) = done("scrub", tmp_path, TOPIC, "--json").json
-    assert (clean["problems"], clean["segments_before"]) == ([], 2)
-    assert done("scrub", tmp_path).out == ""
-    overwrite(segment(tmp_path, 3), lambda data: data.__setitem__(80, data[80] ^ 1))
-    found = run("scrub", tmp_path, "--rate", "100000000")
-    assert found.code == 1
-    assert "LOG_DAMAGED" in found.out
-
-
-def test_records_below_an_offset_are_deleted(tmp_path: Path) -> None:
-    in_segments(tmp_path, numbered(3), partitions=2).close()
-    assert run("retain", tmp_path, "--before", "4").code == 2
-    assert run("retain", tmp_path, TOPIC, "--partition", "0").code == 2
-    (planned,) = done("retain", tmp_path, TOPIC, "--before", "4", "-p", "0", "-n", "--json").json
-    assert (planned["segments_before"], planned["start_offset"]) == (2, 4)
-    assert run("retain", tmp_path, TOPIC, "--before", "4", given="n\n").code == 1
-    done("retain", tmp_path, TOPIC, "--before", "4", "--yes")
-    assert offsets(Store.open(tmp_path)) == [4, 5, 6, 7, 8, 9]
-    shown = done("retain", tmp_path, TOPIC, "--before", "99", "--yes", "--json").json
-    assert [report["start_offset"] for report in shown] == [10, 0]
-
-
 def test_segments_without_a_record_are_shown_like_others(tmp_path: Path) -> None:
     store = in_segments(tmp_path, numbered(4, keys=1), cleanup_policy="compact")
     store.compact(TOPIC, min_dirty_ratio=0)
@@ -94,12 +70,3 @@ def test_segments_without_a_record_are_shown_like_others(tmp_path: Path) -> None
     assert done("dump", tmp_path, TOPIC).out
     assert done("describe", tmp_path, TOPIC).out
     done("report", tmp_path, "--output", tmp_path / "page.html")
-
-
-def test_a_deletion_that_a_group_holds_back_says_so_and_fails(tmp_path: Path) -> None:
-    with in_segments(tmp_path, numbered(4), retention_hold_groups="audit") as store:
-        store.commit_offsets("audit", {TOPIC: {0: 3}})
-    found = run("retain", tmp_path, TOPIC, "--before", "9", "--yes")
-    assert found.code == 1
-    assert "a group that holds retention has read up to 3" in found.out
-    assert offsets(Store.open(tmp_path))[0] == 3

@@ -85,7 +85,7 @@ def test_the_page_shows_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
 def test_layouts_without_times_say_so(tmp_path: Path, layout: str) -> None:
     page = report(made(tmp_path / "log", layout, partitions=2))
-    assert "Segments over offsets (this layout stores no times)" in page.text
+    assert "Segments over offsets (this layout stores no timestamps)" in page.text
     assert "Record sizes" in page.text
     assert "per second" not in page.text
 
@@ -99,14 +99,14 @@ def test_problems_are_on_the_page_and_do_not_keep_it_from_being_made(tmp_path: P
     page = report(path)
     assert "LOG_DAMAGED" in page.text
     assert "METADATA_DAMAGED" in page.text
-    assert "Nobody looked for problems" in report(path, "--no-check").text
+    assert "The store was not checked" in report(path, "--no-check").text
 
 
 def test_an_empty_store_and_a_sample_make_a_page_too(tmp_path: Path) -> None:
     Store.open(tmp_path / "empty", create=True).create_topic("new")
     assert "No records yet." in report(tmp_path / "empty").text
-    assert "of 6 looked at" in report(busy(tmp_path / "log"), "--sample", 3).text
-    assert "All records carry the same time" in report(made(tmp_path / "one")).text
+    assert "of 6 measured records" in report(busy(tmp_path / "log"), "--sample", 3).text
+    assert "All records have the same timestamp" in report(made(tmp_path / "one")).text
     assert run("report", tmp_path / "log", "-o", tmp_path / "no" / "x.html").code == 1
 
 

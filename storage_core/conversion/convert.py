@@ -29,7 +29,7 @@ from ..io.locks import ensure_lock_file, locked
 from ..segments.batches import ALL_FIELDS
 from ..store.store import Store
 from ..types import TIMESTAMP_SUPPLIED, OffsetRange
-from .comparing import first_difference, without_empties
+from .comparison import first_difference, without_empties
 from .progress import Part, Progress, Report, parts_of
 
 _DROPPABLE = ("key", "headers", "timestamp")

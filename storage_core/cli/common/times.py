@@ -1,4 +1,4 @@
-"""Moments as people type them: ISO 8601, milliseconds since 1970, or how long ago."""
+"""Points in time as people type them: ISO 8601, milliseconds since 1970, or an age."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...format.columns import MAX_TIMESTAMP, MIN_TIMESTAMP, microseconds
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _UNITS = {"ms": 10**3, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6}
 _UNITS |= {"d": 24 * _UNITS["h"], "w": 7 * 24 * _UNITS["h"]}
-_ISO, _WORDS = "ISO 8601 (UTC without zone)", "'now', or an age such as 90s, 2h, 7d"
+_ISO, _WORDS = "ISO 8601 (UTC if it has no zone)", "'now', or an age such as 90s, 2h, 7d"
 HELP = f"{_ISO}, milliseconds since 1970, {_WORDS}"
 HELP_BESIDE_OFFSETS = f"{_ISO}, {_WORDS}"
-"""The same where a number is an offset."""
+"""For options where a number is an offset."""
 
 
 class When(NamedTuple):
-    """A moment: microseconds since 1970, or before now."""
+    """A point in time: microseconds since 1970, or microseconds before now."""
 
     microseconds: int
     ago: bool = False
@@ -31,10 +31,10 @@ class When(NamedTuple):
 
 
 def parse_when(text: str) -> When:
-    """A moment from text.
+    """A point in time from text.
 
     Raises:
-        ValueError: in words that say what is understood.
+        ValueError: the text is not a time; the message lists the forms that are.
     """
     age = _AGO.fullmatch(text)
     if text == "now":
@@ -54,7 +54,7 @@ def parse_when(text: str) -> When:
 
 
 def when_option(text: str) -> When:
-    """The same as the type of an option."""
+    """``parse_when`` as the type of an option."""
     try:
         return parse_when(text)
     except ValueError as error:

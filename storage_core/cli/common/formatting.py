@@ -1,4 +1,4 @@
-"""Numbers, times and bytes as people read them."""
+"""Numbers, sizes, times and bytes as text for people."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that gives a short number: ``1.5 MiB``."""
+    """A number of bytes in the largest unit that fits: ``1.5 MiB``."""
     unit = 0
     while count >= 1024 and unit + 1 < len(_UNITS):
         count /= 1024
         unit += 1
-    return (
-        f"{count:.0f} {_UNITS[unit]}"
-        if unit == 0 or count >= 100
-        else f"{count:.1f} {_UNITS[unit]}"
-    )
+    digits = 0 if unit == 0 or count >= 100 else 1
+    return f"{count:.{digits}f} {_UNITS[unit]}"
 
 
 def number(value: int | None) -> str:
-    """With thousands apart; a dash for what is not known."""
+    """A number with a comma between thousands; a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
@@ -32,12 +29,12 @@ def iso(moment_us: int) -> str:
 
 
 def as_iso(moment: datetime) -> str:
-    """A moment that is in UTC as ISO 8601, to the microsecond."""
+    """A UTC time as ISO 8601, to the microsecond."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def moment(moment_us: int | None) -> str:
-    """Microseconds since 1970 to the second, for tables."""
+    """Microseconds since 1970 as a date and time to the second; a dash for None."""
     return "–" if moment_us is None else iso(moment_us)[:19].replace("T", " ") + "Z"
 
 
@@ -56,7 +53,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def printable(data: bytes | None) -> str:
-    """Bytes as one line that cannot command a terminal; what is not UTF-8 stays in hex."""
+    """Bytes as one line of text with control characters and bytes that are not UTF-8 escaped.
+
+    Raw control characters in a record could change the state of the terminal.
+    """
     if data is None:
         return "–"
     text = data.decode("utf-8", errors="backslashreplace")

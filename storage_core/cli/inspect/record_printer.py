@@ -1,4 +1,4 @@
-"""Records to standard output, a batch at a time."""
+"""Records printed to standard output, one batch at a time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Form = Literal["line", "json", "raw"]
 
 
 def form_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--json`` and ``--raw``."""
+    """Add ``--json`` and ``--raw`` to a command."""
     raw = click.option(
-        "--raw", "form", flag_value="raw", help="Print values only, each with a newline."
+        "--raw", "form", flag_value="raw", help="Print only values, each followed by a newline."
     )
     as_json = click.option(
-        "--json", "form", flag_value="json", help="Print one JSON object per record."
+        "--json", "form", flag_value="json", help="Print each record as a JSON object on one line."
     )
     return as_json(raw(function))
 
 
 class Printer:
-    """Writes records of one topic in one form, at most ``most`` of them."""
+    """Prints at most ``most`` records of one topic in one form."""
 
     def __init__(self, topic: str, form: Form | None, most: int | None = None) -> None:
         self._topic = topic
@@ -36,17 +36,17 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether as many were printed as were wanted."""
+        """Whether ``most`` records are printed."""
         return self._left == 0
 
     @property
     def left(self) -> int | None:
-        """How many may follow; None without a limit."""
+        """How many records may follow; None without a limit."""
         return self._left
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that this form needs."""
+        """The columns that the form needs."""
         if self._form == "raw":
             return ("offset", "value")
         return ("offset", "timestamp", "key", "value", "headers")
@@ -64,7 +64,7 @@ class Printer:
             self._out.write(b"\n".join(lines) + b"\n")
 
     def flush(self) -> None:
-        """Hand everything to whoever reads."""
+        """Flush standard output."""
         self._out.flush()
 
     def _text(self, partition: int, row: dict[str, Any]) -> str:

@@ -1,15 +1,15 @@
-"""``check``, ``repair``, ``retain``."""
+"""``check``, ``repair`` and ``scrub``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from storage_core import Store
+from tests.support import stores
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
-from tests.support.stores import overwrite, tree
+from tests.support.store_lives import in_segments, numbered
+from tests.support.stores import overwrite, segment, tree
 
 
 def log_file(path: Path) -> Path:
@@ -75,30 +75,12 @@ def test_repair_mends_what_it_can_and_says_what_is_left(tmp_path: Path) -> None:
     assert "LOG_DAMAGED" in damaged.out
 
 
-def rolled(path: Path, **settings: Any) -> Path:
-    timed(path, **settings)
-    with Store.open(path) as store:
-        for number in range(2):
-            store.roll(TOPIC, 0)
-            store.append(TOPIC, 0, [f"more-{number}".encode()])
-    return path
-
-
-def test_retain_shows_what_would_go_and_asks(tmp_path: Path) -> None:
-    rolled(tmp_path, retention_bytes=0)
-    before = tree(tmp_path)
-    planned = done("retain", tmp_path, "--dry-run", "--json").json
-    assert [(row["base"], row["end"]) for row in planned] == [(0, 10), (10, 11)]
-    refused = run("retain", tmp_path, TOPIC, given="n\n")
-    assert refused.code == 1
-    assert "Drop 2 segments" in refused.err
-    assert tree(tmp_path) == before
-    done("retain", tmp_path, "--yes")
-    assert Store.open(tmp_path).offsets(TOPIC, 0).start == 11
-    assert done("retain", tmp_path, "--json").json == []
-
-
-def test_retain_without_limits_does_nothing(tmp_path: Path) -> None:
-    rolled(tmp_path)
-    assert done("retain", tmp_path).out == ""
-    assert run("retain", tmp_path, "nosuch").err.startswith("cursus: [TOPIC_NOT_FOUND] ")
+def test_scrub_reports_damage_with_exit_code_1(tmp_path: Path) -> None:
+    in_segments(tmp_path, numbered(2)).close()
+    (clean,) = done("scrub", tmp_path, stores.TOPIC, "--json").json
+    assert (clean["problems"], clean["segments_before"]) == ([], 2)
+    assert done("scrub", tmp_path).out == ""
+    overwrite(segment(tmp_path, 3), lambda data: data.__setitem__(80, data[80] ^ 1))
+    found = run("scrub", tmp_path, "--rate", "100000000")
+    assert found.code == 1
+    assert "LOG_DAMAGED" in found.out

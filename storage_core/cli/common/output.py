@@ -1,4 +1,4 @@
-"""What the command says: tables for people, JSON for programs, progress only on a terminal."""
+"""Tables and messages for people, JSON for programs, progress bars only on a terminal."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 OK, PROBLEMS, USAGE = 0, 1, 2
-"""Exit codes: done; something is wrong, missing or was not done; the words were not understood."""
+"""Exit codes: success; a problem, a missing thing or a declined question; wrong usage."""
 
 
 def console() -> Console:
-    """Standard output. Wide enough for any line where nobody looks."""
+    """Standard output; outside a terminal so wide that no line wraps."""
     width = None if sys.stdout.isatty() else 10_000
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table: with lines and colours on a terminal, else aligned columns. ``>`` aligns right."""
+    """Print a table: styled on a terminal, else aligned columns. ``>`` aligns a column right."""
     right = [name.startswith(">") for name in columns]
     heads = [name.removeprefix(">") for name in columns]
     cells = [list(row) for row in rows]
@@ -45,30 +45,30 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def line(text: str = "", style: str = "") -> None:
-    """One line of output."""
+    """Print one line."""
     console().print(Text(text, style=style))
 
 
 def show_json(value: Any) -> None:
-    """A whole answer as JSON: indented on a terminal, one line in a pipe."""
+    """Print a value as JSON: indented on a terminal, one line in a pipe."""
     indent = 2 if sys.stdout.isatty() else None
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def note(text: str) -> None:
-    """A word about what was done, for people only."""
+    """Print what was done on standard error, if that is a terminal."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
 
-def complain(text: str, code: str | None = None) -> None:
-    """One line on standard error."""
+def error(text: str, code: str | None = None) -> None:
+    """Print one error line on standard error."""
     where = "" if code is None else f"[{code}] "
     click.echo(f"cursus: {where}{' '.join(text.split())}", err=True)
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Ask before something is changed. Nobody there to answer means no."""
+    """Ask before something is changed. Without an answer nothing is changed."""
     if yes:
         return True
     try:
@@ -76,12 +76,12 @@ def confirmed(question: str, yes: bool) -> bool:
             return True
     except click.Abort:
         click.echo(err=True)
-    complain("nothing was changed. Pass --yes to go on without a question.")
+    error("nothing was changed. Pass --yes to skip the question.")
     return False
 
 
-def progress() -> Progress:
-    """A bar on standard error; invisible unless that is a terminal."""
+def progress_bar() -> Progress:
+    """A bar on standard error, if that is a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -94,8 +94,8 @@ def progress() -> Progress:
     )
 
 
-def waiting(what: str) -> Progress:
-    """The same for work whose length nobody knows."""
+def spinner(what: str) -> Progress:
+    """A progress display for work of unknown length."""
     shown = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -1,18 +1,18 @@
-"""A strip of blocks per partition: how many bytes came when."""
+"""A strip of blocks per partition: its bytes over time, or over offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..common.wording import moment, number
-from .overview import PartitionFacts, SegmentFacts
+from ..common.formatting import moment, number
+from .store_facts import PartitionFacts, SegmentFacts
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 class Axis(NamedTuple):
-    """What the strips run along: time where all segments have one, else offsets."""
+    """The range of the strips: times if all segments have them, else offsets."""
 
     low: int
     high: int
@@ -20,19 +20,19 @@ class Axis(NamedTuple):
 
     @property
     def ends(self) -> tuple[str, str]:
-        """Both ends in words."""
+        """Both ends as text."""
         shown = moment if self.timed else number
         return shown(self.low), shown(self.high)
 
     def place(self, segment: SegmentFacts) -> tuple[int, int]:
-        """Where a segment begins and ends on the axis."""
+        """Start and end of a segment on the axis."""
         if self.timed and segment.first_time is not None and segment.last_time is not None:
             return segment.first_time, segment.last_time
         return segment.base, segment.end
 
 
 def axis_of(partitions: Sequence[PartitionFacts]) -> Axis | None:
-    """The axis for some partitions; None when they have no segments."""
+    """One axis for all partitions; None if they have no segments."""
     segments = [segment for partition in partitions for segment in partition.segments]
     if not segments:
         return None
@@ -48,7 +48,7 @@ def axis_of(partitions: Sequence[PartitionFacts]) -> Axis | None:
 
 
 def densities(partition: PartitionFacts, axis: Axis, width: int) -> list[float]:
-    """Bytes in each of ``width`` cells, every segment spread evenly over its stretch."""
+    """Bytes in each of ``width`` cells, each segment distributed evenly over its range."""
     cells = [0.0] * width
     scale = width / max(1, axis.high - axis.low)
     for segment in partition.segments:
@@ -62,7 +62,7 @@ def densities(partition: PartitionFacts, axis: Axis, width: int) -> list[float]:
 
 
 def strips(partitions: Sequence[PartitionFacts], axis: Axis, width: int) -> list[str]:
-    """One strip for each partition, all to the same scale."""
+    """One strip for each partition, all on the same scale."""
     rows = [densities(partition, axis, width) for partition in partitions]
     most = max((value for row in rows for value in row), default=0.0) or 1.0
     return ["".join(_block(value / most) for value in row) for row in rows]

@@ -1,4 +1,4 @@
-"""What the report shows: gathered once, from headers where that is enough."""
+"""The numbers of the report, from frame headers where these are enough."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ from ...format.frame_scan import segment_frames
 from ...format.record_sizes import record_bounds
 from ...store.store import Store
 from ...types import Problem
-from ..inspect.overview import Lag, PartitionFacts, TopicFacts, lags, look_at_topics
+from ..inspect.store_facts import (
+    Lag,
+    PartitionFacts,
+    TopicFacts,
+    consumer_lags,
+    facts_of_topics,
+)
 
 BINS = 60
 _POINTS = 8
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
-Tell = Callable[[str, int], None]
+Advance = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """When records and bytes came, from the frame headers: sums in ``BINS`` equal stretches."""
+    """Records and bytes over time, from frame headers: sums in ``BINS`` equal intervals."""
 
     low: int
     high: int
@@ -39,8 +45,8 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """What the frames of a topic hold: bodies as stored and before compression, by codec."""
+class Compression:
+    """Body bytes of a topic's frames, as stored and before compression, and frames by codec."""
 
     frames: int
     stored: int
@@ -50,9 +56,9 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of key, value and headers per record; ``counts[i]`` has those below ``2**i``."""
+    """Bytes of key, value and headers per record; ``counts[i]`` counts those up to ``2**i``."""
 
-    looked_at: int
+    measured: int
     counts: tuple[int, ...]
     smallest: int
     median: int
@@ -61,17 +67,17 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """One topic; a part is None where the layout cannot say."""
+    """One topic; a field is None if the layout does not store it."""
 
     facts: TopicFacts
     flow: Flow | None
-    packing: Packing | None
+    compression: Compression | None
     sizes: Sizes | None
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """Everything on the page. ``problems`` is None if nobody looked for them."""
+    """Everything on the page. ``problems`` is None if the store was not checked."""
 
     path: str
     layout: str
@@ -81,33 +87,32 @@ class StoreReport:
     problems: tuple[Problem, ...] | None
 
 
-def gather(store: Store, *, sample: int, check: bool, tell: Tell) -> StoreReport:
-    """Look at a whole store.
+def gather(store: Store, *, sample: int, check: bool, advance: Advance) -> StoreReport:
+    """Gather the numbers of a whole store.
 
     Args:
         store: The store.
-        sample: Records per partition whose sizes are looked at.
+        sample: Records per partition whose sizes are measured.
         check: Read every byte and report problems.
-        tell: Called with what is being done, and bytes that are done.
+        advance: Called with the current step, and the bytes it has read.
     """
     topics = []
-    for facts in look_at_topics(store, times=True):
-        flow, packing = _frames_of(store, facts.partitions, tell)
-        topics.append(TopicReport(facts, flow, packing, _sizes(store, facts, sample, tell)))
-    tell("checking every byte", 0)
+    for facts in facts_of_topics(store, times=True):
+        flow, compression = _frames_of(store, facts.partitions, advance)
+        sizes = _sizes(store, facts, sample, advance)
+        topics.append(TopicReport(facts, flow, compression, sizes))
+    advance("checking every byte", 0)
     problems = tuple(store.check()) if check else None
     try:
-        behind = tuple(lags(store))
-    except StorageError:  # of a topic whose end is unknown: that is among the problems
-        behind = ()
-    return StoreReport(
-        store.path, store.layout, store.vfs.now_us(), tuple(topics), behind, problems
-    )
+        lags = tuple(consumer_lags(store))
+    except StorageError:  # a topic without a high watermark: the check reports it
+        lags = ()
+    return StoreReport(store.path, store.layout, store.vfs.now_us(), tuple(topics), lags, problems)
 
 
 def _frames_of(
-    store: Store, partitions: Sequence[PartitionFacts], tell: Tell
-) -> tuple[Flow | None, Packing | None]:
+    store: Store, partitions: Sequence[PartitionFacts], advance: Advance
+) -> tuple[Flow | None, Compression | None]:
     if store.layout != "native":
         return None, None
     seen: list[tuple[int, int, int, int]] = []
@@ -119,35 +124,35 @@ def _frames_of(
                 for frame in segment_frames(store.vfs, segment.path, segment.base, bodies=False):
                     head = frame.header
                     times = (head.min_timestamp, head.max_timestamp)
-                    if head.records:  # else it only covers a hole of compaction
+                    if head.records:  # else it only covers a gap of compaction
                         seen.append((*times, head.records, head.length))
                     codecs[CODECS[head.codec]] += 1
                     body, raw = body + head.body_length, raw + head.raw_length
-            except (StorageError, OSError):  # what the check reports in full
+            except (StorageError, OSError):  # the check reports it
                 pass
-            tell(f"frames of {partition.topic}-{partition.partition}", segment.size)
+            advance(f"frames of {partition.topic}-{partition.partition}", segment.size)
     if not seen:
         return None, None
-    packing = Packing(len(seen), body, raw, tuple(sorted(codecs.items())))
-    return _flow(np.array(seen, dtype=np.int64)), packing
+    compression = Compression(len(seen), body, raw, tuple(sorted(codecs.items())))
+    return _flow(np.array(seen, dtype=np.int64)), compression
 
 
 def _flow(seen: Int64s) -> Flow:
-    """Each frame's records spread over a few points between its first and last time."""
+    """Distribute each frame's records over a few points between its first and last time."""
     low, high = int(seen[:, 0].min()), int(seen[:, 1].max())
     shares = (np.arange(_POINTS) + 0.5) / _POINTS
     points = (seen[:, :1] + (seen[:, 1:2] - seen[:, :1]) * shares).ravel()
     edges = np.linspace(low, max(high, low + 1), BINS + 1)
 
-    def spread(column: int) -> tuple[float, ...]:
+    def binned(column: int) -> tuple[float, ...]:
         weights = np.repeat(seen[:, column] / _POINTS, _POINTS)
         sums: Floats = np.histogram(points, bins=edges, weights=weights)[0]
         return tuple(sums.tolist())
 
-    return Flow(low, high, spread(2), spread(3))
+    return Flow(low, high, binned(2), binned(3))
 
 
-def _sizes(store: Store, facts: TopicFacts, sample: int, tell: Tell) -> Sizes | None:
+def _sizes(store: Store, facts: TopicFacts, sample: int, advance: Advance) -> Sizes | None:
     found: list[Int64s] = []
     for partition in facts.partitions:
         try:
@@ -159,9 +164,9 @@ def _sizes(store: Store, facts: TopicFacts, sample: int, tell: Tell) -> Sizes | 
             ):
                 columns = (batch["key"], batch["value"], batch["headers"])
                 found.append(np.diff(record_bounds(*columns, batch.num_rows)))
-        except StorageError:  # what the check reports in full
+        except StorageError:  # the check reports it
             pass
-        tell(f"records of {facts.name}-{partition.partition}", partition.size)
+        advance(f"records of {facts.name}-{partition.partition}", partition.size)
     if not found:
         return None
     sizes = np.concatenate(found)

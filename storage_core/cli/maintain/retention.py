@@ -1,4 +1,4 @@
-"""``retain``: dropping what is old, or all below an offset."""
+"""``retain``: delete segments past the retention limits, or records below an offset."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import click
 
 from ...store.store import Store
-from ..common import arguments, screen
-from ..common.wording import number, plural, size
-from .rewrite import show
-
-_dry_run = click.option("--dry-run", "-n", is_flag=True, help="Only show what would be done.")
+from ..common import arguments, output
+from ..common.formatting import number, plural, size
+from .maintenance_reports import show_reports
 
 
 @click.command()
@@ -24,7 +22,7 @@ _dry_run = click.option("--dry-run", "-n", is_flag=True, help="Only show what wo
     help="Delete the records of TOPIC below this offset instead.",
 )
 @arguments.partition
-@_dry_run
+@arguments.dry_run
 @arguments.yes
 @arguments.as_json
 @click.pass_context
@@ -38,21 +36,22 @@ def retain(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Drop the segments that retention_ms and retention_bytes of TOPIC, or of all topics, let go.
+    """Delete segments past the retention limits.
 
-    Shows first what would go, then asks.
+    Applies retention_ms and retention_bytes of TOPIC, or of all topics. Shows the segments, then
+    asks.
     """
     if before is not None:
         _delete(ctx, store, topic, before, partition, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if partition is not None:
-        raise click.UsageError("--partition goes with --before.")
+        raise click.UsageError("--partition needs --before.")
     planned = store.retain(topic, dry_run=True)
     rows = _expired(store, planned)
     if as_json:
-        screen.show_json(rows)
+        output.show_json(rows)
     elif rows:
-        screen.table(
+        output.table(
             ["topic", ">partition", ">base", ">end", ">size"],
             [
                 [
@@ -66,16 +65,16 @@ def retain(
             ],
         )
     if not rows:
-        screen.note("Nothing is past its limit (settings retention_ms and retention_bytes).")
+        output.note("No segment is past the limits retention_ms and retention_bytes.")
         return
     total = size(sum(row["bytes"] for row in rows))
     if dry_run:
-        screen.note(f"{plural(len(rows), 'segment')} would go, {total}.")
+        output.note(f"{plural(len(rows), 'segment')} would be deleted, {total}.")
         return
-    if not screen.confirmed(f"Drop {plural(len(rows), 'segment')}, {total}, for good?", yes):
-        ctx.exit(screen.PROBLEMS)
-    dropped = store.retain(topic)
-    screen.note(f"{plural(sum(map(len, dropped.values())), 'segment')} dropped")
+    if not output.confirmed(f"Delete {plural(len(rows), 'segment')}, {total}, permanently?", yes):
+        ctx.exit(output.PROBLEMS)
+    deleted = store.retain(topic)
+    output.note(f"{plural(sum(map(len, deleted.values())), 'segment')} deleted")
 
 
 def _delete(
@@ -92,25 +91,30 @@ def _delete(
     if topic is None:
         raise click.UsageError("--before needs a TOPIC.")
     chosen = arguments.chosen_partitions(store, topic, partition)
-    # Of a partition that ends before the offset, all there is.
+    # A partition that ends before the offset loses all its records.
     ends = {number: min(before, store.offsets(topic, number).end) for number in chosen}
     planned = store.delete_records(topic, ends, dry_run=True)
     if dry_run or not as_json:
-        show(planned, as_json)
+        show_reports(planned, as_json)
     if dry_run:
         return
-    if not screen.confirmed(f"Delete the records of {topic} below {before} for good?", yes):
-        ctx.exit(screen.PROBLEMS)
+    if not output.confirmed(
+        f"Delete the records of {topic} below offset {before} permanently?", yes
+    ):
+        ctx.exit(output.PROBLEMS)
     reports = store.delete_records(topic, ends)
     if as_json:
-        show(reports, as_json)
-    screen.note(f"the log starts at {', '.join(number(report.start_offset) for report in reports)}")
-    held_back = [report for report in reports if report.note or not report.done]
-    for report in held_back:
-        why = report.note or "segments changed meanwhile; try again"
-        screen.complain(f"{topic}-{report.partition}: not all below {before} is deleted: {why}")
-    if held_back:
-        ctx.exit(screen.PROBLEMS)
+        show_reports(reports, as_json)
+    starts = ", ".join(number(report.start_offset) for report in reports)
+    output.note(f"the log starts at offset {starts}")
+    incomplete = [report for report in reports if report.note or not report.done]
+    for report in incomplete:
+        why = report.note or "segments changed meanwhile; run the command again"
+        output.error(
+            f"{topic}-{report.partition}: not all records below {before} are deleted: {why}"
+        )
+    if incomplete:
+        ctx.exit(output.PROBLEMS)
 
 
 def _expired(store: Store, planned: dict[tuple[str, int], list[int]]) -> list[dict[str, Any]]:

@@ -1,0 +1,155 @@
+"""What several commands show of a store: topics, partitions, segments, consumer lag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...checks.inspect import time_span
+from ...errors import StorageError
+from ...format.file_names import segments_directory
+from ...segments.listing import list_segments
+from ...store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment. Times are approximate, and None if the layout stores no timestamps."""
+
+    base: int
+    end: int
+    path: str
+    size: int
+    sealed: bool
+    first_time: int | None = None
+    last_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition up to its high watermark."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    segments: tuple[SegmentFacts, ...]
+    recovery_due: bool
+
+    @property
+    def records(self) -> int:
+        """Number of offsets in the log: its records, and the gaps that compaction left."""
+        return self.end - self.start
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic; ``problem`` says why its partitions cannot be read."""
+
+    name: str
+    count: int = 0
+    created_at: str = ""
+    settings: Mapping[str, Any] | None = None
+    partitions: tuple[PartitionFacts, ...] = ()
+    problem: StorageError | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def size(self) -> int:
+        return sum(partition.size for partition in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(partition.segments) for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A group's committed offset in one partition, and the end of the log."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.committed)
+
+
+def facts_of_topic(store: Store, name: str, *, times: bool = False) -> TopicFacts:
+    """A topic as it is now. If it cannot be read, ``problem`` holds the error.
+
+    Raises:
+        TopicNotFoundError: the topic does not exist.
+    """
+    found = store.topic(name)
+    known = TopicFacts(name, found.partitions, found.created_at, found.settings)
+    try:
+        partitions = tuple(
+            _facts_of_partition(store, name, partition, times)
+            for partition in range(found.partitions)
+        )
+    except StorageError as error:
+        return replace(known, problem=error)
+    return replace(known, partitions=partitions)
+
+
+def facts_of_topics(store: Store, *, times: bool = False) -> list[TopicFacts]:
+    """Every topic, also one with a damaged ``topic.json``."""
+    found = []
+    for name in store.topics():
+        try:
+            found.append(facts_of_topic(store, name, times=times))
+        except StorageError as error:
+            found.append(TopicFacts(name, problem=error))
+    return found
+
+
+def consumer_lags(store: Store, group: str | None = None, topic: str | None = None) -> list[Lag]:
+    """The lag of consumer groups, by group, topic and partition."""
+    found = []
+    for name in store.groups() if group is None else [group]:
+        for of_topic, committed in sorted(store.committed_offsets(name).items()):
+            if topic in (None, of_topic):
+                ends = store.visible_ends(of_topic)
+                found += [
+                    Lag(name, of_topic, partition, offset, ends[partition])
+                    for partition, offset in sorted(committed.items())
+                    if partition < len(ends)
+                ]
+    return found
+
+
+def recovery_due(store: Store, topic: str, partition: int) -> bool:
+    """Whether the next writer must recover the partition; never if it has no segments."""
+    if not store.recovery_due(topic, partition):
+        return False
+    return bool(list_segments(store.vfs, segments_directory(topic, partition)).bases)
+
+
+def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -> PartitionFacts:
+    bounds = store.offsets(topic, partition)
+    segments = []
+    for found in store.segments(topic, partition):
+        span = None
+        if times and store.layout == "native":
+            try:
+                span = time_span(store.vfs, found.path)
+            except OSError:  # deleted meanwhile, or unreadable: check reports it
+                span = None
+        moments = (None, None) if span is None else span
+        segments.append(
+            SegmentFacts(found.base, found.end, found.path, found.size, found.sealed, *moments)
+        )
+    due = recovery_due(store, topic, partition)
+    return PartitionFacts(topic, partition, bounds.start, bounds.end, tuple(segments), due)

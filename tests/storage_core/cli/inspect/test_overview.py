@@ -1,0 +1,54 @@
+"""``topics`` and ``describe``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_topics_and_describe_show_every_layout(tmp_path: Path, layout: str) -> None:
+    made(tmp_path, layout, values=3, partitions=2)
+    (found,) = done("topics", tmp_path, "--json").json
+    assert (found["topic"], found["partitions"], found["records"]) == (TOPIC, 2, 6)
+    assert found["bytes"] > 0
+    head, line = done("topics", tmp_path).lines
+    assert head.split() == ["topic", "partitions", "segments", "records", "size"]
+    assert line.split()[:4] == [TOPIC, "2", "2", "6"]
+    shown = done("describe", tmp_path, TOPIC, "--json").json
+    assert shown["layout"] == layout
+    ends = [part["end"] for part in shown["topics"][0]["partitions"]]
+    assert ends == [3, 3]
+    assert f"layout {layout}" in done("describe", tmp_path).out
+
+
+def test_describe_draws_segments_over_time_and_shows_lag(tmp_path: Path) -> None:
+    timed(tmp_path, partitions=2)
+    done("groups", tmp_path, "readers", "--topic", TOPIC, "--reset-to", "4", "--yes")
+    answer = done("describe", tmp_path, TOPIC)
+    assert "2023-11-14 22:13:20Z" in answer.out
+    assert "██" in answer.out
+    lag = [line.split() for line in answer.lines if line.startswith("readers")]
+    assert lag == [["readers", TOPIC, "0", "4", "10", "6"], ["readers", TOPIC, "1", "4", "10", "6"]]
+    facts = done("describe", tmp_path, "--json").json
+    (segment,) = facts["topics"][0]["partitions"][0]["segments"]
+    assert segment["first_time"] == "2023-11-14T22:13:20.000000Z"
+    assert segment["last_time"] == "2023-11-14T22:13:29.000000Z"
+    assert {group["lag"] for group in facts["groups"]} == {6}
+
+
+def test_a_topic_that_cannot_be_read_is_named_beside_the_others(tmp_path: Path) -> None:
+    made(tmp_path)
+    done("create", tmp_path, "other")
+    (tmp_path / "topics" / "other" / "watermark").unlink()
+    (tmp_path / "topics" / "other" / "topic.json").write_text("{")
+    answer = run("topics", tmp_path, "--json")
+    assert answer.code == 1
+    first, second = answer.json
+    assert (first["topic"], first["records"]) == (TOPIC, 5)
+    assert second["problem"]["code"] == "METADATA_DAMAGED"
+    assert answer.err.startswith("cursus: [METADATA_DAMAGED] ")
+    assert run("describe", tmp_path).code == 1
