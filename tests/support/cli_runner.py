@@ -59,10 +59,18 @@ def done(*words: object, given: str | bytes | None = None) -> Answer:
     return answer
 
 
+# A shell starts what runs in the background with SIGINT ignored, and every child inherits that.
+_WITH_SIGINT = (
+    "import os, signal, sys;"
+    "signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 def spawn(*words: object, **settings: Any) -> subprocess.Popen[bytes]:
-    """Run the command in a process of its own."""
+    """Run the command in a process of its own, which SIGINT interrupts however we were started."""
     return subprocess.Popen(
-        [*COMMAND, *(str(word) for word in words)],
+        [sys.executable, "-ISc", _WITH_SIGINT, *COMMAND, *(str(word) for word in words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=ENVIRONMENT,

@@ -45,6 +45,18 @@ def test_tail_follows_and_stops_cleanly_on_sigint(tmp_path: Path, layout: str) -
         assert (process.returncode, out, err) == (0, b"", b"")
 
 
+def test_a_test_run_in_the_background_can_still_interrupt_what_it_starts(tmp_path: Path) -> None:
+    made(tmp_path, values=1)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with following(tmp_path) as process:
+            assert next_value(process) == "value-0"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_follow_stops_at_max_and_notices_new_partitions(tmp_path: Path) -> None:
     timed(tmp_path)
     with following(tmp_path, "-n", 1, "--max", 3) as process:
