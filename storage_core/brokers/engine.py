@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
-from uuid import UUID
 
-from ..commit.protocol import CommitResult, Committer
-from ..commit.staging import StageCheck, StagedPart
+from ..commit.commit_state import CommitState
+from ..commit.protocol import Committer
+from ..commit.staging import StageCheck
 from ..config import StoreConfig
+from ..engine.base import BaseEngine
 from ..errors import ConfigError, NotWritableError, StorageError
 from ..format.columns import Columns
 from ..io.io_errors import typed_read_errors
-from ..metadata.opening import require_trusted_locks
+from ..metadata.identity import require_trusted_locks
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from .catalog import BrokerCatalog
-from .fingerprint import RowFooting
+from .fingerprint import LastBytes
 from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
 from .maintenance import BrokerMaintenance
 from .names import STATE_DIRECTORY
-from .segments import RowCaches, RowSegments
+from .open_logs import BrokerLogs
 
 
-class BrokerEngine:
+class BrokerEngine(BaseEngine):
     """One broker directory. Safe for several threads."""
 
     groups_directory = f"{STATE_DIRECTORY}/consumer-offsets"
@@ -44,19 +43,14 @@ class BrokerEngine:
         isolation: IsolationLevel,
         internal_topics: bool,
     ) -> None:
-        self.name = layout.name
-        self._vfs = vfs
-        self._layout = layout
-        self._config = config
-        self._isolation = isolation
+        commits = CommitState(vfs, STATE_DIRECTORY, f"{STATE_DIRECTORY}/staging")
         self._catalog = BrokerCatalog(vfs, layout, config, internal_topics=internal_topics)
-        self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
-        self._lock = threading.Lock()
-        self._segments: dict[tuple[UUID, int], RowSegments] = {}
-        staging = f"{STATE_DIRECTORY}/staging"
-        footing = RowFooting(vfs, layout, self.log)
-        self.committer = Committer(vfs, STATE_DIRECTORY, staging, self, config, footing)
-        self._logs: dict[tuple[UUID, int], RowLog] = {}
+        self._logs = BrokerLogs(vfs, layout, self._catalog, config, commits, isolation)
+        fingerprints = LastBytes(vfs, layout, self._logs.log)
+        committer = Committer(vfs, commits, self._logs, RowLog.append_staged, config, fingerprints)
+        super().__init__(vfs, config, commits, committer)
+        self.name = layout.name
+        self._layout = layout
 
     def topics(self) -> list[str]:
         return self._catalog.names()
@@ -67,7 +61,7 @@ class BrokerEngine:
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
         found = self._catalog.get(topic)
         count, topic_uuid = found.partitions, str(found.uuid)
-        intents = self.committer.intents
+        intents = self.commits.intents
         while True:
             mark = intents.mark()
             ends = self._ends(topic, count)
@@ -84,14 +78,16 @@ class BrokerEngine:
         return tuple(ends)
 
     def _ends(self, topic: str, count: int) -> list[int]:
-        return [self._of(topic, partition).high_watermark() for partition in range(count)]
+        return [
+            self._logs.segments(topic, partition).high_watermark() for partition in range(count)
+        ]
 
     def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
         """Never: the end is worked out from the files each time."""
         return False
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
-        return PartitionReader(self._vfs, topic, partition, self._of(topic, partition))
+        return PartitionReader(self._vfs, topic, partition, self._logs.segments(topic, partition))
 
     def check(self) -> Iterator[Problem]:
         for topic in self.topics():
@@ -111,14 +107,7 @@ class BrokerEngine:
         return self._catalog.create(topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
-        deleted = False
-        while not deleted:  # again if it has grown meanwhile
-            count = self._catalog.get(topic).partitions
-            with ExitStack() as stack:
-                # Who waits for one of these finds the topic gone, and does not make its files anew.
-                for partition in range(count):
-                    stack.enter_context(self.log(topic, partition).held())
-                deleted = self._catalog.delete(topic, count)
+        self._logs.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         return self._catalog.grow(topic, total)
@@ -128,43 +117,19 @@ class BrokerEngine:
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         log = self.log(topic, partition)
-        return self.committer.after_pending(lambda: log.append(columns))
-
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        """Nothing to publish: whole records are visible once no intent names them."""
+        return self.guarded(lambda: log.append(columns))
 
     def recover(self, topic: str) -> None:
-        """Nothing to recover: the visible end is worked out from the files each time."""
+        self._logs.recover(topic)
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
         return self.log(topic, partition).check_storable
 
-    def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
-    ) -> CommitResult:
-        return self.committer.commit(job, parts, topics, app, version)
-
     def log(self, topic: str, partition: int) -> RowLog:
-        found = self._catalog.get(topic)
-        segments = self._of(topic, partition)
-        with self._lock:
-            log = self._logs.get((found.uuid, partition))
-            if log is None:
-                log = RowLog(
-                    self._vfs,
-                    self._layout,
-                    topic,
-                    partition,
-                    found.config(self._config),
-                    segments,
-                    self.committer,
-                    require_topic=partial(self._catalog.require_same, topic, found.uuid),
-                )
-                self._logs[found.uuid, partition] = log
-            return log
+        return self._logs.log(topic, partition)
 
     def roll(self, topic: str, partition: int) -> bool:
-        return self.committer.after_pending(self.log(topic, partition).roll)
+        return self.guarded(self.log(topic, partition).roll)
 
     def upkeep(self, topic: str, partition: int) -> BrokerMaintenance:
         found = self._catalog.get(topic)
@@ -174,10 +139,10 @@ class BrokerEngine:
             topic,
             partition,
             found.config(self._config),
-            self._of(topic, partition),
+            self._logs.segments(topic, partition),
             str(found.uuid),
             log=partial(self.log, topic, partition),
-            guard=self.committer.after_pending,
+            guard=self.guarded,
         )
 
     def repair(self) -> list[RecoveryReport]:
@@ -187,7 +152,7 @@ class BrokerEngine:
         for topic in self.topics():
             for partition in range(self._catalog.get(topic).partitions):
                 log = self.log(topic, partition)
-                end = self.committer.after_pending(log.recovered_end)
+                end = self.guarded(log.recovered_end)
                 reports.append(RecoveryReport(topic, partition, end, log.cut_bytes))
         return reports
 
@@ -200,19 +165,8 @@ class BrokerEngine:
     def close(self) -> None:
         """Nothing is held open but maps, which go with the last reader."""
 
-    def _of(self, topic: str, partition: int) -> RowSegments:
-        found = self._catalog.get(topic)
-        with self._lock:
-            segments = self._segments.get((found.uuid, partition))
-            if segments is None:
-                segments = RowSegments(
-                    self._vfs, self._layout, topic, partition, self._caches, self._isolation
-                )
-                self._segments[found.uuid, partition] = segments
-            return segments
-
     def _check_partition(self, topic: str, partition: int) -> Iterator[Problem]:
-        segments = self._of(topic, partition)
+        segments = self._logs.segments(topic, partition)
         try:
             listing = segments.listing()
             found = segments.end()

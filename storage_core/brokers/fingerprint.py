@@ -15,7 +15,7 @@ from .log import RowLog
 from .row_end import LAST_BYTES
 
 
-class RowFooting:
+class LastBytes:
     """For whoever holds the partitions it asks about."""
 
     def __init__(self, vfs: Vfs, layout: RowLayout, log: Callable[[str, int], RowLog]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -21,21 +20,15 @@ from ..config import StoreConfig
 from ..errors import WriteFailedError
 from ..format.columns import Columns
 from ..format.frame_scan import frame_columns
-from ..io.io_errors import closed_for_writing, commit_pending, is_harmless, write_failure
+from ..io.io_errors import closed_for_writing, is_harmless, write_failure
 from ..io.locks import ensure_lock_file, locked
+from ..log.partition_log import WriteBarrier
 from ..types import ActiveFile, OffsetRange
 from ..vfs import Vfs
 from .files import RowFiles, Target
 from .layout import RowLayout
 from .names import STATE_DIRECTORY
 from .segments import RowSegments
-
-
-class Commits(Protocol):
-    """What a log must know of commits that span partitions."""
-
-    def is_pending(self, topic: str, partition: int) -> bool:
-        """Whether a dead committer's intent names this partition."""
 
 
 class RowLog:
@@ -49,14 +42,14 @@ class RowLog:
         partition: int,
         config: StoreConfig,
         segments: RowSegments,
-        commits: Commits,
+        barrier: WriteBarrier,
         require_topic: Callable[[], None],
     ) -> None:
         self._vfs = vfs
         self._layout = layout
         self._topic = topic
         self._partition = partition
-        self._commits = commits
+        self._barrier = barrier
         self._require_topic = require_topic
         self._files = RowFiles(vfs, layout, topic, partition, config.segment_bytes, segments)
         self._lock_path = f"{STATE_DIRECTORY}/locks/{topic}-{partition}"
@@ -118,14 +111,14 @@ class RowLog:
         with self.exclusive():
             return self._target.offset
 
-    def settle(self) -> None:
-        """Nothing to do before a commit: ``exclusive`` leaves nothing unsynced."""
+    def sync(self) -> None:
+        """Nothing to do: ``exclusive`` leaves nothing unsynced."""
 
     def added_bytes(self, intent: PartitionIntent) -> int:
         """How many bytes a commit adds."""
         return sum(map(self._files.encoded_bytes, self._staged(intent)))
 
-    def apply(self, intent: PartitionIntent) -> None:
+    def append_staged(self, intent: PartitionIntent) -> None:
         """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
         self._files.rewind(intent.segment, intent.position)
         self._target = self._files.target()
@@ -153,10 +146,10 @@ class RowLog:
         """Nothing is held open."""
 
     @contextmanager
-    def exclusive(self, *, finishing: bool = False) -> Iterator[None]:
+    def exclusive(self, *, past_barrier: bool = False) -> Iterator[None]:
         """Hold the partition against our other writers, its last file cut to whole records.
 
-        ``finishing`` a commit, its own rest is left for ``apply`` to rewind.
+        ``past_barrier`` an interrupted commit's own rest is left for ``append_staged`` to rewind.
         """
         self._require_codec()
         with self._lock:
@@ -166,9 +159,8 @@ class RowLog:
                 with self._locked():
                     # Else its files would be made anew by who waited while it was deleted.
                     self._require_topic()
-                    if not finishing:
-                        if self._commits.is_pending(self._topic, self._partition):
-                            raise commit_pending(self._topic, self._partition)
+                    if not past_barrier:
+                        self._barrier.require_none_pending(self._topic, self._partition)
                         self._find_target()
                     yield
             except OSError as error:

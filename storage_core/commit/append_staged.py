@@ -16,6 +16,7 @@ from ..format.columns import Columns, concat_columns
 from ..format.frame import CODECS
 from ..format.frame_encode import EncodedFrame
 from ..format.frame_scan import frame_columns, frames_at
+from ..log.partition_log import PartitionLog
 from ..log.tail import Tail
 from ..vfs import Vfs
 from .intents import PartitionIntent
@@ -25,8 +26,14 @@ from .staging import StagedPart, frame_checksum
 _SMALL_FRAME_BYTES = 128 << 10
 
 
-def apply_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
-    """Append what is still missing of a partition's parts. Synced by the caller.
+def append_staged(vfs: Vfs, log: PartitionLog, intent: PartitionIntent) -> None:
+    """Append what is still missing of a partition's parts, durably. The caller holds the log."""
+    with log.writing_durably() as tail:
+        append_parts(vfs, tail, intent)
+
+
+def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
+    """Append what is still missing of a partition's parts. The caller syncs.
 
     Raises:
         DamagedLogError: a staged part is not what its task wrote.

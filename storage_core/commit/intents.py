@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DamagedMetadataError, InvalidCommitError, InvalidNameError
 from ..format.file_names import check_name
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.durable import replace_file, sync_directories
 from ..io.io_errors import typed_metadata_errors
 from ..vfs import FileStat, Vfs
@@ -80,7 +80,7 @@ class Intents:
         Who finds an intent writes it again before acting on it: a killed process may have left it
         unsynced, and a sync that failed once proves nothing when it succeeds later.
         """
-        data = metafile.dump({"format": _FORMAT, **_fields(intent)})
+        data = json_files.dump({"format": _FORMAT, **_fields(intent)})
         if len(data) > _MAX_BYTES:
             raise InvalidCommitError(
                 f"job {intent.job} has too many parts for one commit: its redo record would have "
@@ -136,7 +136,7 @@ class Intents:
         Raises:
             DamagedMetadataError: it cannot be trusted.
         """
-        fields = metafile.read(self._vfs, path, _MAX_BYTES)
+        fields = json_files.read(self._vfs, path, _MAX_BYTES)
         return None if fields is None else self._parse(fields, path)
 
     def naming(self, topic: str, partition: int) -> list[Intent]:

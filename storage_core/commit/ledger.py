@@ -13,10 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from ..errors import DamagedMetadataError
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.durable import sync_directories
 from ..io.locks import ensure_lock_file, locked
-from ..metadata.identity import timestamp
 from ..vfs import Vfs
 
 _FORMAT = 1
@@ -83,9 +82,9 @@ class Ledger:
             "format": _FORMAT,
             **entry._asdict(),
             "ends": {str(partition): end for partition, end in ends.items()},
-            "recorded_at": timestamp(self._vfs),
+            "recorded_at": json_files.timestamp(self._vfs),
         }
-        metafile.replace(self._vfs, self._path(entry.topic, entry.app), fields)
+        json_files.replace(self._vfs, self._path(entry.topic, entry.app), fields)
 
     def recovery_points(self, topic: str, topic_uuid: str) -> dict[int, int]:
         """The highest ends that commits to a topic are known to have made durable, by partition."""
@@ -129,19 +128,19 @@ class Ledger:
         Raises:
             DamagedMetadataError: it cannot be trusted.
         """
-        fields: dict[str, Any] | None = metafile.read(self._vfs, path)
+        fields: dict[str, Any] | None = json_files.read(self._vfs, path)
         if fields is None:
             return None
-        ends = metafile.field(fields, "ends", dict, path)
+        ends = json_files.field(fields, "ends", dict, path)
         if not all(key.isdecimal() and len(key) < 9 for key in ends):
             raise DamagedMetadataError(f"{path} names no partitions: {list(ends)[:3]}.", path=path)
         return LedgerEntry(
-            topic=metafile.field(fields, "topic", str, path),
-            topic_uuid=metafile.field(fields, "topic_uuid", str, path),
-            app=metafile.field(fields, "app", str, path),
-            version=metafile.field(fields, "version", int, path),
-            plain=metafile.field(fields, "plain", bool, path),
-            ends={int(key): metafile.field(ends, key, int, path) for key in ends},
+            topic=json_files.field(fields, "topic", str, path),
+            topic_uuid=json_files.field(fields, "topic_uuid", str, path),
+            app=json_files.field(fields, "app", str, path),
+            version=json_files.field(fields, "version", int, path),
+            plain=json_files.field(fields, "plain", bool, path),
+            ends={int(key): json_files.field(ends, key, int, path) for key in ends},
         )
 
 

@@ -1,51 +1,105 @@
 """Publishing staged records of many tasks in one step: the commit protocol.
 
-1. Hold the names of application and job, then all partitions in sorted order, recovered and synced.
+1. Lock the names of application and job, then all partitions in sorted order, recovered and synced.
 2. If the ledger has the version already, drop the staging: the commit happened before.
-3. Write the intent. **This is the commit point**: from here it happens, whoever finishes it.
+3. Write the intent. **This is the commit point**: from here on the commit happens, whoever
+   finishes it.
 4. Append small parts, link large ones into place; sync.
 5. Record the version in the ledger, then publish the ends of each topic by one rename.
-6. Remove the intent, then the staging; let go.
+6. Remove the intent, then the staging; unlock.
 
-Who takes a partition's lock later and finds an intent that names it finishes the commit first, and
-so does the next commit of the same application. The order of 5 and 6 matters: without the entry a
-repeated commit would double records; without the intent a crash before the entry would forget that
-it must be made; and what several partitions publish is synced before the intent goes, else a power
-cut could take the visible ends back, and their next writers would show the commit one by one.
+A writer that locks a partition later and finds an intent that names it has the commit finished
+first, and so has the next commit of the same application. The order of 5 and 6 matters. Without the
+ledger's entry a repeated commit would double records. Without the intent a crash before the entry
+would forget that the entry must be made. What several partitions publish is synced before the
+intent goes: else a power cut could take high watermarks back, and the next writers would show the
+commit one partition at a time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TypeVar
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..config import StoreConfig
 from ..errors import (
     CommitPendingError,
     CommitUnknownError,
+    DamagedLogError,
     InvalidCommitError,
     RecoveryNeededError,
     StorageError,
     TopicNotFoundError,
 )
 from ..format.file_names import check_name
-from ..io.durable import remove_tree
-from ..types import OffsetRange
+from ..io.io_errors import write_failure
+from ..metadata.topic_file import TopicFile
+from ..types import ActiveFile, OffsetRange
 from ..vfs import Vfs
-from .host import Footing, Host
-from .intents import Intent, Intents
-from .ledger import Ledger
+from .commit_state import CommitState
+from .intents import Intent, PartitionIntent
+from .ledger import LedgerEntry
 from .part_validation import claimed_parts, verify_parts
-from .staging import CheckOf, ConfigOf, Stage, StagedPart, TopicPartition
-from .staging_gc import sweep
-from .steps import CommitSteps, outcome_unknown
+from .staging import StagedPart, TopicPartition
+from .staging_gc import drop_staging
 
 _log = logging.getLogger("storage_core")
 _TRIES = 100
-Result = TypeVar("Result")
+
+
+class Participant(Protocol):
+    """A partition's log, as a commit uses it."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def active(self) -> ActiveFile: ...
+
+    def exclusive(self, *, past_barrier: bool = False) -> AbstractContextManager[Any]:
+        """Hold the partition for writing; ``past_barrier`` finishes what the barrier waits for."""
+
+    def sync(self) -> None:
+        """Make durable what stands before the end, whatever the topic's policy."""
+
+
+Log = TypeVar("Log", bound=Participant)
+Log_co = TypeVar("Log_co", bound=Participant, covariant=True)
+
+
+class Participants(Protocol[Log_co]):
+    """The topics of a store and the logs of their partitions, as a commit uses them."""
+
+    def topic(self, topic: str) -> TopicFile: ...
+
+    def log(self, topic: str, partition: int) -> Log_co: ...
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
+        """Raise the high watermarks of some partitions in one step.
+
+        Raises:
+            RecoveryNeededError: the high watermarks are lost; ``recover`` works them out.
+        """
+
+    def recover(self, topic: str) -> object:
+        """Work out lost high watermarks; what pending commits added stays invisible."""
+
+
+class Fingerprints(Protocol):
+    """Tells a log from another under its name, where topics have no identity on disk.
+
+    The caller holds the partitions.
+    """
+
+    def before(self, topic: str, partition: int) -> bytes:
+        """Bytes at the end of a partition's log as it is now."""
+
+    def holds(self, intent: PartitionIntent) -> bool | None:
+        """Whether the log still has those bytes; None if nothing can be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +110,40 @@ class CommitResult:
     offsets: Mapping[TopicPartition, OffsetRange]
 
 
-class Committer:
-    """Stages and commits for one store. Safe for several threads and processes."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a driver asks for, as far as its messages alone can be checked."""
+
+    job: str
+    parts: Sequence[StagedPart]
+    topics: frozenset[str]
+    app: str
+    version: int
+
+
+class Committer(Generic[Log]):
+    """Commits for one store. Safe for several threads and processes.
+
+    It raises CommitPendingError and RecoveryNeededError to its engine, which finishes that work and
+    asks again: both take more locks than a commit holds, in order, from the first.
+    """
 
     def __init__(
         self,
         vfs: Vfs,
-        meta: str,
-        staging: str,
-        host: Host,
+        state: CommitState,
+        logs: Participants[Log],
+        append_staged: Callable[[Log, PartitionIntent], None],
         config: StoreConfig,
-        footing: Footing | None = None,
+        fingerprints: Fingerprints | None = None,
     ) -> None:
         self._vfs = vfs
-        self._staging = staging
-        self._host = host
+        self._intents, self._ledger = state.intents, state.ledger
+        self._staging = state.staging
+        self._logs = logs
+        self._append_staged = append_staged
         self._config = config
-        self._swept = -1.0
-        self.intents = Intents(vfs, f"{meta}/intents", staging)
-        self.ledger = Ledger(vfs, f"{meta}/ledger")
-        self._steps = CommitSteps(host, self.intents, self.ledger, footing)
-
-    def stage(self, job: str, config_of: ConfigOf, check_of: CheckOf) -> Stage:
-        """Private files for one task of a job, checked before they are written."""
-        return Stage(self._vfs, self._staging, job, config_of, check_of)
+        self._fingerprints = fingerprints
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
@@ -88,73 +152,70 @@ class Committer:
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
-            CommitUnknownError: it failed behind the commit point; it will be rolled forward.
+            CommitUnknownError: it failed after the commit point; it will be rolled forward.
+            CommitPendingError, RecoveryNeededError: other work comes first. Nothing was done.
         """
         claimed = claimed_parts(self._staging, check_name("job", job), parts)
         if type(version) is not int or not isinstance(app, str):
-            raise InvalidCommitError(f"version {version!r} of {app!r} is not a number of a name.")
-        names = {*topics, *(part.topic for part in claimed)}
-        self.sweep(job)
-        return self.after_pending(lambda: self._commit(job, claimed, names, app, version))
-
-    def _commit(
-        self, job: str, claimed: list[StagedPart], names: set[str], app: str, version: int
-    ) -> CommitResult:
+            raise InvalidCommitError(
+                f"app {app!r} with version {version!r} cannot be recorded: app must be str, "
+                "version int."
+            )
+        names = frozenset({*topics, *(part.topic for part in claimed)})
         decided: list[Intent] = []
         try:
-            return self._commit_holding(job, claimed, names, app, version, decided)
+            return self._commit(_Request(job, claimed, names, app, version), decided)
         except (OSError, StorageError) as error:
-            # Behind the commit point every failure means the same: it is decided all the same.
+            # After the commit point every failure means the same: the commit is decided.
             if decided and not isinstance(error, CommitUnknownError):
                 raise outcome_unknown(decided[0], error) from error
             raise
 
-    def _commit_holding(
-        self,
-        job: str,
-        claimed: list[StagedPart],
-        names: set[str],
-        app: str,
-        version: int,
-        decided: list[Intent],
-    ) -> CommitResult:
-        topics = {name: self._host.topic(name) for name in names}
-        with self._holding(app, job):
-            self._require_finished(app)
-            due = {
-                name: str(topic.uuid)
-                for name, topic in topics.items()
-                if not self.ledger.has(name, str(topic.uuid), app, version)
-            }
-            if len(due) < len(topics):
-                _log.warning(
-                    "version %s of %r is committed already to %s: nothing was added there",
-                    version, app, ", ".join(sorted(topics.keys() - due.keys())),
-                )  # fmt: skip
+    def _commit(self, request: _Request, decided: list[Intent]) -> CommitResult:
+        topics = {name: self._logs.topic(name) for name in request.topics}
+        with self._locked(request.app, request.job):
+            self._require_finished(request.app)
+            due = self._not_in_ledger(request, topics)
             if topics and not due:
-                self.drop_staging(job)
+                drop_staging(self._vfs, self._staging, request.job)
                 return CommitResult(True, {})
-            kept = [part for part in claimed if part.topic in due]
+            kept = [part for part in request.parts if part.topic in due]
             verify_parts(self._vfs, kept, {name: topics[name].partitions for name in due})
-            with self._steps.held({(part.topic, part.partition) for part in kept}) as logs:
-                intent = self._steps.plan(job, kept, due, app, version, logs)
-                self._steps.decide(intent)
+            with self._held({(part.topic, part.partition) for part in kept}) as logs:
+                intent = self.plan(request, kept, due, logs)
+                self.decide(intent)
                 decided.append(intent)
                 try:
-                    self._steps.finish(intent, logs)
+                    self.finish(intent, logs)
                     finished = True
                 except RecoveryNeededError:
-                    # Finding lost visible ends takes more locks than are held here.
+                    # Finding lost high watermarks takes more locks than are held here.
                     finished = False
         if finished:
-            self.drop_staging(job)
+            drop_staging(self._vfs, self._staging, request.job)
         else:
             self.roll_forward(intent)
         return CommitResult(False, _offsets(intent))
 
+    def _not_in_ledger(self, request: _Request, topics: Mapping[str, TopicFile]) -> dict[str, str]:
+        """The topics, with their uuids, that do not have the request's version yet."""
+        app, version = request.app, request.version
+        due = {
+            name: str(topic.uuid)
+            for name, topic in topics.items()
+            if not self._ledger.has(name, str(topic.uuid), app, version)
+        }
+        if len(due) < len(topics):
+            skipped = ", ".join(sorted(topics.keys() - due.keys()))
+            _log.warning(
+                "version %s of %r is committed already to %s: nothing was added there",
+                version, app, skipped,
+            )  # fmt: skip
+        return due
+
     def _require_finished(self, app: str) -> None:
         """An earlier commit of the same application comes first: the ledger knows only the last."""
-        pending = [intent for intent in self.intents.pending() if intent.app == app]
+        pending = [intent for intent in self._intents.pending() if intent.app == app]
         if pending:
             raise CommitPendingError(
                 f"an earlier commit of {app!r} is not finished.",
@@ -162,110 +223,189 @@ class Committer:
             )
 
     def abort(self, job: str, app: str) -> None:
-        """Give a job up, unless it is decided: then finish it instead.
+        """Give a job up, unless its commit is decided: then finish it instead.
 
-        Spark calls this after a commit that raised, also when that commit had passed its point of
-        no return: deleting the staging then would destroy the only copy of committed records.
+        Spark calls this after a commit that raised, also when that commit had passed its commit
+        point: deleting the staging then would destroy the only copy of committed records.
         """
         check_name("job", job)
-        with self._holding(app, job):
-            decided = [intent for intent in self.intents.pending() if intent.job == job]
+        with self._locked(app, job):
+            decided = [intent for intent in self._intents.pending() if intent.job == job]
             if not decided:
-                self.drop_staging(job)
+                drop_staging(self._vfs, self._staging, job)
         for intent in decided:
             self.roll_forward(intent)
 
+    def finish_pending(self, error: CommitPendingError | None = None) -> None:
+        """Finish interrupted commits, and wait for running ones: all, or those an error names."""
+        for intent in self._intents.pending():
+            if (
+                error is None
+                or intent.transaction in error.transactions
+                or intent.names(error.topic, error.partition)
+            ):
+                self.roll_forward(intent)
+
     def roll_forward(self, intent: Intent) -> None:
-        """Finish a commit whose committer is gone. Safe to call for one that was just finished."""
+        """Finish an interrupted commit. Safe to call for one that was just finished."""
         for _ in range(_TRIES):
             try:
                 self._roll_forward(intent)
-                self.drop_staging(intent.job)
+                drop_staging(self._vfs, self._staging, intent.job)
                 return
             except RecoveryNeededError as error:
-                self._host.recover(str(error.topic))
+                self._logs.recover(str(error.topic))
             except OSError as error:
                 raise outcome_unknown(intent, error) from error
             except TopicNotFoundError:
                 continue  # deleted while we waited for its lock: its records went too
-        raise outcome_unknown(intent, "its topics come and go")
+        raise outcome_unknown(intent, "its topics are created and deleted all the time")
 
     def _roll_forward(self, intent: Intent) -> None:
-        with self._holding(intent.app, intent.job):
-            if intent.transaction not in {found.transaction for found in self.intents.pending()}:
+        with self._locked(intent.app, intent.job):
+            if intent.transaction not in {found.transaction for found in self._intents.pending()}:
                 return
-            self._steps.decide(intent)
-            wanted = {(part.topic, part.partition) for part in self._steps.alive(intent)}
-            with self._steps.held(wanted, finishing=True) as logs:
-                self._steps.finish(self._steps.without_recreated(intent), logs)
+            self.decide(intent)
+            wanted = {(part.topic, part.partition) for part in self.alive(intent)}
+            with self._held(wanted, past_barrier=True) as logs:
+                self.finish(self.without_recreated(intent), logs)
 
-    def is_pending(self, topic: str, partition: int) -> bool:
-        """Whether an intent names this partition."""
-        return bool(self.intents.naming(topic, partition))
-
-    def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The highest end that any commit to this partition is known to have made durable."""
-        committed = self.ledger.recovery_points(topic, topic_uuid).get(partition, 0)
-        # What stands before a pending commit was settled before it was decided.
-        return max(committed, self.intents.starts(topic, topic_uuid).get(partition, 0))
-
-    def finish_pending(self) -> None:
-        """Finish every commit whose committer is gone; wait for the others."""
-        for intent in self.intents.pending():
-            self.roll_forward(intent)
-
-    def after_pending(self, action: Callable[[], Result]) -> Result:
-        """Run ``action``; as often as it meets a pending commit or a lost end, settle that first.
-
-        Not inside the action: both take more locks than it holds, in order, from the first.
-        """
-        recovered: set[str | None] = set()
-        while True:
+    def plan(
+        self,
+        request: _Request,
+        parts: Sequence[StagedPart],
+        topics: Mapping[str, str],
+        logs: Mapping[TopicPartition, Log],
+    ) -> Intent:
+        """Fix where every part goes: after the one before it, in the order of the tasks."""
+        for topic, uid in topics.items():
+            if str(self._logs.topic(topic).uuid) != uid:
+                raise TopicNotFoundError(
+                    f"topic {topic!r} was deleted and created again during the commit.",
+                    topic=topic,
+                )
+        grouped: dict[TopicPartition, list[StagedPart]] = {place: [] for place in sorted(logs)}
+        for part in parts:
+            grouped[part.topic, part.partition].append(part)
+        planned = []
+        for (topic, partition), group in grouped.items():
+            log = logs[topic, partition]
             try:
-                return action()
-            except CommitPendingError as error:
-                place = (error.topic, error.partition)
-                for intent in self.intents.pending():
-                    if intent.transaction in error.transactions or intent.names(*place):
-                        self.roll_forward(intent)
-            except RecoveryNeededError as error:
-                # Raised before anything was written. A second time, recovering does not help.
-                if error.topic is None or error.topic in recovered:
-                    raise
-                recovered.add(error.topic)
-                self._host.recover(error.topic)
-
-    def drop_staging(self, job: str) -> None:
-        """Delete a job's private files; what was linked into a log stays there.
-
-        The commit is done, or given up: what cannot be deleted now (a zombie task may be adding to
-        it) is swept by age.
-        """
-        try:
-            remove_tree(self._vfs, f"{self._staging}/{job}")
-        except (OSError, StorageError) as error:
-            _log.warning("the staging of job %s is left for the sweep: %s", job, error)
-
-    def sweep(self, committing: str = "") -> None:
-        """Remove staging and plain ledger entries past their time to live, now and then.
-
-        Not that of the job we are ``committing``: it may be slow, or the clock was put forward.
-        """
-        now = self._vfs.monotonic()
-        if self._swept >= 0 and now - self._swept < 3600:
-            return
-        self._swept = now
-        oldest_us = self._vfs.now_us() - self._config.staging_ttl_ms * 1000
-        try:
-            sweep(
-                self._vfs, self._staging, self.intents, self.ledger, oldest_us,
-                self.drop_staging, committing,
+                # A power cut must not take what stands before the place that the intent names.
+                log.sync()
+            except OSError as error:
+                # Typed here: the other partitions that are held have nothing to do with it.
+                what = f"{topic}-{partition}: syncing before a commit"
+                raise write_failure(what, error, topic, partition) from error
+            prints = self._fingerprints
+            before = b"" if prints is None else prints.before(topic, partition)
+            planned.append(
+                PartitionIntent(
+                    topic, topics[topic], partition,
+                    log.end_offset, log.active.number, log.active.size, tuple(group),
+                    before.hex(),
+                )
             )  # fmt: skip
-        except (OSError, StorageError) as error:
-            _log.warning("old staging was not swept: %s", error)
+        job, app, version = request.job, request.app, request.version
+        transaction, plain = str(uuid.uuid4()), app == job
+        return Intent(transaction, job, app, version, plain, dict(topics), tuple(planned))
 
-    def _holding(self, app: str, job: str) -> AbstractContextManager[None]:
-        return self.ledger.hold([app, job], self._config.lock_timeout_ms)
+    def decide(self, intent: Intent) -> None:
+        """Write the intent: the commit point."""
+        try:
+            self._intents.write(intent)
+        except OSError as error:
+            if self._intents.is_absent(intent):
+                what = f"writing the intent of job {intent.job}, of which nothing was added,"
+                raise write_failure(what, error) from error
+            raise outcome_unknown(intent, error) from error
+
+    def finish(self, intent: Intent, logs: Mapping[TopicPartition, Log]) -> None:
+        """Steps 4 to 6, all partitions held. Idempotent: log and ledger show what is done."""
+        try:
+            alive = self.alive(intent)
+            topics = {
+                topic: uid for topic, uid in intent.topics.items() if self._is_alive(topic, uid)
+            }
+            due = {
+                topic: uid
+                for topic, uid in topics.items()
+                if not self._ledger.has(topic, uid, intent.app, intent.version)
+            }
+            for part in alive:
+                if part.topic in due:
+                    self._append_staged(logs[part.topic, part.partition], part)
+            ends: dict[str, dict[int, int]] = {topic: {} for topic in intent.topics}
+            for part in alive:
+                # After a power cut that brought the intent back, more may stand after its records.
+                end = logs[part.topic, part.partition].end_offset
+                ends[part.topic][part.partition] = max(part.end, end)
+            app, version, plain = intent.app, intent.version, intent.plain
+            for topic, uid in topics.items():
+                # Also one that is there: its writer may have crashed before it was durable.
+                self._ledger.record(LedgerEntry(topic, uid, app, version, plain, ends[topic]))
+            for topic, published in ends.items():
+                if published:
+                    self._logs.publish_ends(topic, published, durably=len(alive) > 1)
+            self._intents.remove(intent)
+        except OSError as error:
+            raise outcome_unknown(intent, error) from error
+
+    def without_recreated(self, intent: Intent) -> Intent:
+        """The intent without topics that a broker deleted and created again: their records went.
+
+        Their logs do not have the bytes that the commit found. All partitions are held.
+
+        Raises:
+            DamagedLogError: only some partitions of a topic have them. Nothing was touched.
+        """
+        if self._fingerprints is None:
+            return intent
+        kept = {}
+        for topic, uid in intent.topics.items():
+            parts = [part for part in self.alive(intent) if part.topic == topic]
+            if not self._ledger.has(topic, uid, intent.app, intent.version):
+                found = {part.partition: self._fingerprints.holds(part) for part in parts}
+                if False in found.values():
+                    if True in found.values():
+                        raise _half_there(intent, topic, found)
+                    _log.warning(
+                        "topic %r was created again: the commit of job %s to it is given up",
+                        topic, intent.job,
+                    )  # fmt: skip
+                    continue
+            kept[topic] = uid
+        partitions = tuple(part for part in intent.partitions if part.topic in kept)
+        return replace(intent, topics=kept, partitions=partitions)
+
+    def alive(self, intent: Intent) -> list[PartitionIntent]:
+        """The intent's partitions but for those whose topic was deleted: their records went too."""
+        return [part for part in intent.partitions if self._is_alive(part.topic, part.topic_uuid)]
+
+    def _is_alive(self, topic: str, topic_uuid: str) -> bool:
+        try:
+            return str(self._logs.topic(topic).uuid) == topic_uuid
+        except TopicNotFoundError:
+            return False
+
+    @contextmanager
+    def _held(
+        self, places: set[TopicPartition], *, past_barrier: bool = False
+    ) -> Iterator[Mapping[TopicPartition, Log]]:
+        """Hold partitions, in the order that every writer keeps.
+
+        Only the logs that this yields may be used: the engine may open another log for a partition
+        whose topic is altered meanwhile, and that one is not held.
+        """
+        logs = {}
+        with ExitStack() as stack:
+            for topic, partition in sorted(places):
+                log = logs[topic, partition] = self._logs.log(topic, partition)
+                stack.enter_context(log.exclusive(past_barrier=past_barrier))
+            yield logs
+
+    def _locked(self, app: str, job: str) -> AbstractContextManager[None]:
+        return self._ledger.hold([app, job], self._config.lock_timeout_ms)
 
 
 def _offsets(intent: Intent) -> dict[TopicPartition, OffsetRange]:
@@ -273,3 +413,22 @@ def _offsets(intent: Intent) -> dict[TopicPartition, OffsetRange]:
         (part.topic, part.partition): OffsetRange(part.start, part.end)
         for part in intent.partitions
     }
+
+
+def _half_there(intent: Intent, topic: str, found: Mapping[int, bool | None]) -> DamagedLogError:
+    changed = [partition for partition, stands in found.items() if stands is False]
+    return DamagedLogError(
+        f"{topic}-{changed[0]} does not have the bytes that the commit of job {intent.job} found "
+        "there, but other partitions of the topic do. Restore its files from a copy, or move the "
+        f"intent {intent.transaction}.json away to give the commit up.",
+        topic=topic,
+        partition=changed[0],
+    )
+
+
+def outcome_unknown(intent: Intent, cause: object) -> CommitUnknownError:
+    """The error of a commit that failed after its commit point, or at it."""
+    return CommitUnknownError(
+        f"the commit of job {intent.job} is decided, or may be, but not finished: {cause}. The "
+        "next writer rolls it forward; a repeated commit adds nothing twice."
+    )

@@ -1,55 +1,85 @@
-"""Tidying up behind write jobs that never came to an end."""
+"""Garbage collection of write jobs that never ended: staging, halves of intents, old entries.
+
+It runs after a commit, never inside one: what it cannot remove now, a later commit removes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from contextlib import suppress
 
-from ..errors import LockTimeoutError
+from ..config import StoreConfig
+from ..errors import LockTimeoutError, StorageError
 from ..format.file_names import is_name
+from ..io.durable import remove_tree
 from ..vfs import Vfs
-from .intents import Intents
-from .ledger import Ledger
+from .commit_state import CommitState
+
+_log = logging.getLogger("storage_core")
+SWEEP_INTERVAL_S = 3600
 
 
-def sweep(
-    vfs: Vfs,
-    staging: str,
-    intents: Intents,
-    ledger: Ledger,
-    oldest_us: int,
-    drop: Callable[[str], None],
-    committing: str = "",
-) -> None:
-    """Drop what nobody has touched since ``oldest_us``: staging, halves of intents, plain entries.
+class StagingGc:
+    """Removes what jobs left behind, at most once in ``SWEEP_INTERVAL_S`` for each store object."""
 
-    A job that an intent names is not dropped, and none can be decided meanwhile: its name is held.
+    def __init__(self, vfs: Vfs, state: CommitState, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._state = state
+        self._config = config
+        self._swept: float | None = None
+
+    def sweep_if_due(self) -> None:
+        """Sweep unless it was done recently. A failure is logged: the commit before it is done."""
+        now = self._vfs.monotonic()
+        if self._swept is not None and now - self._swept < SWEEP_INTERVAL_S:
+            return
+        self._swept = now
+        try:
+            self.sweep(self._vfs.now_us() - self._config.staging_ttl_ms * 1000)
+        except (OSError, StorageError) as error:
+            _log.warning("old staging was not swept: %s", error)
+
+    def sweep(self, oldest_us: int) -> None:
+        """Remove what no process has changed since ``oldest_us``.
+
+        A job that an intent names stays. No job can be decided meanwhile: its name is locked.
+        """
+        intents, ledger = self._state.intents, self._state.ledger
+        for job in self._jobs():
+            if not self._is_abandoned(job, oldest_us):
+                continue
+            # A timeout: another process commits or aborts this job now.
+            with suppress(LockTimeoutError), ledger.hold([job], 0):
+                decided = {intent.job for intent in intents.pending()}
+                if job not in decided and self._is_abandoned(job, oldest_us):
+                    drop_staging(self._vfs, self._state.staging, job)
+        intents.sweep(oldest_us)
+        ledger.prune(oldest_us)
+
+    def _jobs(self) -> list[str]:
+        try:
+            return [name for name in self._vfs.listdir(self._state.staging) if is_name(name)]
+        except FileNotFoundError:
+            return []
+
+    def _is_abandoned(self, job: str, oldest_us: int) -> bool:
+        """Whether neither a job's directory nor a file in it changed since ``oldest_us``."""
+        directory = f"{self._state.staging}/{job}"
+        found = self._vfs.stat(directory)
+        if found is None or found.kind != "directory":
+            return False
+        files = [self._vfs.stat(f"{directory}/{name}") for name in self._vfs.listdir(directory)]
+        newest_ns = max(stat.modified_ns for stat in (found, *files) if stat is not None)
+        return newest_ns // 1000 < oldest_us
+
+
+def drop_staging(vfs: Vfs, staging: str, job: str) -> None:
+    """Delete a job's private files; what was linked into a log stays there.
+
+    The job is committed or given up. A zombie task may still add files: what cannot be deleted now
+    is swept by age.
     """
-    for job in _jobs(vfs, staging):
-        directory = f"{staging}/{job}"
-        if job == committing or not _is_abandoned(vfs, directory, oldest_us):
-            continue
-        # A timeout: somebody is committing it just now.
-        with suppress(LockTimeoutError), ledger.hold([job], 0):
-            decided = {intent.job for intent in intents.pending()}
-            if job not in decided and _is_abandoned(vfs, directory, oldest_us):
-                drop(job)
-    intents.sweep(oldest_us)
-    ledger.prune(oldest_us)
-
-
-def _jobs(vfs: Vfs, staging: str) -> list[str]:
     try:
-        return [name for name in vfs.listdir(staging) if is_name(name)]
-    except FileNotFoundError:
-        return []
-
-
-def _is_abandoned(vfs: Vfs, directory: str, oldest_us: int) -> bool:
-    """Whether neither a job's directory nor a file in it changed since ``oldest_us``."""
-    found = vfs.stat(directory)
-    if found is None or found.kind != "directory":
-        return False
-    files = [vfs.stat(f"{directory}/{name}") for name in vfs.listdir(directory)]
-    newest_ns = max(stat.modified_ns for stat in (found, *files) if stat is not None)
-    return newest_ns // 1000 < oldest_us
+        remove_tree(vfs, f"{staging}/{job}")
+    except (OSError, StorageError) as error:
+        _log.warning("the staging of job %s is left for the sweep: %s", job, error)

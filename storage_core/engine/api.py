@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..commit.protocol import CommitResult, Committer
-from ..commit.staging import StageCheck, StagedPart
+from ..commit.commit_state import CommitState
+from ..commit.protocol import CommitResult
+from ..commit.staging import Stage, StageCheck, StagedPart
 from ..config import Compression, StoreConfig
 from ..format.columns import Columns
 from ..maintenance.report import Pace, UpkeepReport
@@ -125,10 +126,16 @@ class Engine(Protocol):
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         """Append through the partition's log, recovering first where that is due."""
 
-    committer: Committer
+    commits: CommitState
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
         """Raises for records that an append would refuse: a decided commit must not meet one."""
+
+    def stage(self, job: str, overrides: Mapping[str, Any]) -> Stage:
+        """Private files for one task of a job; ``overrides`` are topic settings for it alone."""
+
+    def abort(self, job: str, app: str) -> None:
+        """Give a job up, or finish it if its commit is decided."""
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int

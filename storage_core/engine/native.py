@@ -1,15 +1,16 @@
-"""The engine behind native stores: catalog, watermarks, recovery, checkpoints."""
+"""The engine behind native stores."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from ..checks.store_check import Checker
+from ..commit.append_staged import append_staged
+from ..commit.commit_state import CommitState
 from ..commit.protocol import CommitResult, Committer
 from ..commit.staging import StageCheck, StagedPart
 from ..config import StoreConfig
@@ -18,15 +19,12 @@ from ..format import lock_state as states
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
-from ..io.io_errors import typed_metadata_errors, watermark_lost
 from ..log.interval_sync import Flusher
+from ..log.open_logs import OpenLogs
 from ..log.partition_log import PartitionLog
 from ..maintenance import topics as maintenance
 from ..maintenance.native import NativeMaintenance
-from ..metadata import checkpoint as checkpoints
-from ..metadata import consumer_groups as groups
-from ..metadata import high_watermark as watermarks
-from ..metadata import opening
+from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
 from ..metadata.identity import Identity
 from ..metadata.topic_file import TopicFile, gets_syncs
@@ -34,28 +32,26 @@ from ..segments.partition_reader import PartitionReader
 from ..segments.segment_reader import NativeSegments, ReadCaches
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
+from .base import BaseEngine, Result
 
-Result = TypeVar("Result")
 
-
-class NativeEngine:
+class NativeEngine(BaseEngine):
     """One native store. Safe for several threads."""
 
     name = "native"
-    groups_directory = groups.NATIVE_DIRECTORY
+    groups_directory = consumer_groups.NATIVE_DIRECTORY
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
-        self._vfs = vfs
-        self._config = config
+        commits = CommitState(vfs, "meta", "staging")
         self._catalog = Catalog(vfs, config)
+        self._logs = OpenLogs(vfs, self._catalog, config, commits, self._owner)
+        committer = Committer(vfs, commits, self._logs, partial(append_staged, vfs), config)
+        super().__init__(vfs, config, commits, committer)
         self._caches = ReadCaches(vfs, config)
         self._lock = threading.Lock()
         self._readers: dict[tuple[UUID, int], PartitionReader] = {}
-        self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._identity: Identity | None = None
         self._flusher = Flusher(self.flush)
-        self.committer = Committer(vfs, "meta", "staging", self, config)
-        self._checkpointed = vfs.monotonic()
 
     def topics(self) -> list[str]:
         return self._catalog.names()
@@ -64,16 +60,7 @@ class NativeEngine:
         return self._catalog.get(topic)
 
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
-        found = self._catalog.get(topic)
-        mark = watermarks.read(self._vfs, topic, found.uuid.bytes)
-        if mark is not None:
-            return tuple(mark.end(partition) for partition in range(found.partitions))
-        try:
-            committed = self.committer.ledger.recovery_points(topic, str(found.uuid))
-            pending = self.committer.intents.starts(topic, str(found.uuid))
-        except StorageError as error:
-            raise watermark_lost(topic) from error
-        return maintenance.remembered_ends(self._vfs, topic, found, committed, pending)
+        return self._logs.high_watermarks(topic)
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
@@ -96,51 +83,75 @@ class NativeEngine:
 
     def require_writable(self) -> None:
         if self._identity is None:
-            self._identity = opening.require_writable(self._vfs, self._config)
+            self._identity = identity.require_writable(self._vfs, self._config)
+
+    def _owner(self) -> Identity:
+        self.require_writable()
+        assert self._identity is not None
+        return self._identity
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
         return self._catalog.create(topic, partitions, settings, self._owner().uuid)
 
     def delete_topic(self, topic: str) -> None:
         # A commit that is pending goes on without the topic, as if it had come just before.
-        deleted = False
-        while not deleted:  # again if it has grown meanwhile
-            with maintenance.hold_all(logs := self._all_logs(topic)):
-                deleted = self._catalog.delete(topic, len(logs))
-        with self._lock:
-            gone = [self._logs.pop(key)[1] for key in list(self._logs) if key[0] == topic]
-        for log in gone:
-            log.close()
-        self._catalog.sweep()
-        checkpoints.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
+        self._logs.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         return self._catalog.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
-        alter = partial(self._catalog.alter, topic, settings)
         if not gets_syncs(self._catalog.get(topic), settings, self._config):
-            return alter()
-        altered = self.committer.after_pending(
-            lambda: maintenance.while_durable(topic, self._all_logs(topic), alter)
-        )
-        for log in self._all_logs(topic).values():  # by those who had not heard of it
-            self._with_recovery(log, partial(maintenance.make_durable, log))
+            return self._catalog.alter(topic, settings)
+        altered = self.guarded(lambda: self._alter_durable(topic, settings))
+        for log in self._logs.of_topic(topic).values():
+            # Writers that had not read the new policy yet may have added records since.
+            self._written(log, partial(_sync, log))
         return altered
 
+    def _alter_durable(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
+        with self._logs.durable(topic):
+            return self._catalog.alter(topic, settings)
+
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
-        log = self.log(topic, partition)
-        written = self._with_recovery(log, lambda: log.append(columns))
-        self._hand_over(log, partition)
+        log = self._logs.log(topic, partition)
+        written = self._written(log, lambda: log.append(columns))
+        if not self._logs.hand_over(log, partition):
+            self._written(log, log.flush)
+            log.close()
         if log.config.fsync == "interval":
             self._flusher.wake(log.config.fsync_interval_ms)
-        self._checkpoint_if_due(rolled=log.take_rolled())
+        self._logs.checkpoint_if_due(rolled=log.take_rolled())
         return written
 
+    def _written(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
+        """Run ``action`` on a log, guarded, and see that what it wrote is visible."""
+        result = self.guarded(action)
+        if log.unpublished:
+            self._logs.recover(log.topic)
+        return result
+
+    def recover(self, topic: str) -> list[RecoveryReport]:
+        return self._logs.recover(topic)
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
+        """Every record that ``make_columns`` lets pass can be stored."""
+        return lambda columns: None  # noqa: ARG005
+
+    def commit(
+        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+    ) -> CommitResult:
+        result = super().commit(job, parts, topics, app, version)
+        self._logs.checkpoint_if_due()
+        return result
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        return self._logs.log(topic, partition)
+
     def roll(self, topic: str, partition: int) -> bool:
-        log = self.log(topic, partition)
-        rolled = self._with_recovery(log, log.roll)
-        self._write_checkpoint([log])
+        log = self._logs.log(topic, partition)
+        rolled = self._written(log, log.roll)
+        self._logs.checkpoint([log])
         return rolled
 
     def upkeep(self, topic: str, partition: int) -> NativeMaintenance:
@@ -153,12 +164,12 @@ class NativeEngine:
             self._caches,
             str(found.uuid),
             high_watermark=lambda: self.high_watermarks(topic)[partition],
-            log=partial(self.log, topic, partition),
-            guard=lambda log: partial(self._with_recovery, log),
+            log=partial(self._logs.log, topic, partition),
+            guard=lambda log: partial(self._written, log),
         )
 
     def repair(self) -> list[RecoveryReport]:
-        opening.restore_identity(self._vfs, self._config, self.topics(), self._catalog.get)
+        identity.restore_identity(self._vfs, self._config, self.topics(), self._catalog.get)
         self.require_writable()
         reports: list[RecoveryReport] = []
         failed: StorageError | None = None
@@ -177,22 +188,22 @@ class NativeEngine:
         return reports
 
     def _repair_topic(self, topic: str) -> list[RecoveryReport]:
-        reports = self.recover(topic)
-        logs = self._all_logs(topic)
+        reports = self._logs.recover(topic)
+        logs = self._logs.of_topic(topic)
         for partition, log in logs.items():
             maintenance.repair_indexes(self._vfs, log, topic, partition, self._caches)
-        self._write_checkpoint(list(logs.values()))
+        self._logs.checkpoint(logs.values())
         return reports
 
     def flush_partition(self, topic: str, partition: int) -> None:
-        log = self.log(topic, partition)
-        self._with_recovery(log, log.flush)
+        log = self._logs.log(topic, partition)
+        self._written(log, log.flush)
 
     def flush(self) -> None:
         failed: StorageError | None = None
-        for log in self._open_logs():
+        for log in self._logs.all():
             try:
-                self._with_recovery(log, log.flush)
+                self._written(log, log.flush)
             except StorageError as error:
                 failed = failed or error
         if failed is not None:
@@ -203,97 +214,9 @@ class NativeEngine:
         try:
             self.flush()
         finally:
-            logs = self._open_logs()
-            self._write_checkpoint(logs)
-            with self._lock:
-                self._logs.clear()
-            with ExitStack() as stack:  # one that fails does not keep the others open
-                for log in logs:
-                    stack.callback(log.close)
+            self._logs.close()
 
-    def log(self, topic: str, partition: int) -> PartitionLog:
-        with typed_metadata_errors(topic):
-            found = self._catalog.get(topic)
-        opening.require_member(topic, found.store_uuid, self._owner())
-        with self._lock:
-            known = self._logs.get((topic, partition))
-            if known is not None and known[0] == found:
-                return known[1]
-            log = PartitionLog(
-                self._vfs,
-                topic,
-                partition,
-                found.uuid,
-                found.config(self._config),
-                self.committer,
-                owes_flush=known is not None,
-            )
-            self._logs[topic, partition] = (found, log)
-        if known is not None:
-            # Not under our lock: its holder may be a commit, which asks us for the next partition.
-            known[1].close()
-        return log
 
-    def _hand_over(self, log: PartitionLog, partition: int) -> None:
-        """A log that was replaced while we waited for its lock: nobody flushes or closes it."""
-        with self._lock:
-            known = self._logs.get((log.topic, partition))
-            if known is not None and known[1] is log:
-                return
-            if known is not None:
-                known[1].owes_flush = True
-        if known is None:
-            self._with_recovery(log, log.flush)
-        log.close()
-
-    def _owner(self) -> Identity:
-        self.require_writable()
-        assert self._identity is not None
-        return self._identity
-
-    def _open_logs(self) -> list[PartitionLog]:
-        with self._lock:
-            return [log for _, log in self._logs.values()]
-
-    def _all_logs(self, topic: str) -> dict[int, PartitionLog]:
-        return {at: self.log(topic, at) for at in range(self._catalog.get(topic).partitions)}
-
-    def _with_recovery(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
-        """Run ``action`` on a partition that is recovered, and see that what it did is visible."""
-        result = self.committer.after_pending(action)
-        if log.unpublished:
-            self.recover(log.topic)
-        return result
-
-    def recover(self, topic: str) -> list[RecoveryReport]:
-        found = self._catalog.get(topic)
-        starts = partial(self.committer.intents.starts, topic, str(found.uuid))
-        logs, timeout_ms = self._all_logs(topic), self._config.lock_timeout_ms
-        return maintenance.recover_topic(self._vfs, topic, found.uuid, logs, starts, timeout_ms)
-
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms
-        if not watermarks.publish(self._vfs, topic, uid, ends, timeout_ms, anew=durably):
-            raise watermark_lost(topic)
-        if durably:
-            watermarks.make_durable(self._vfs, topic)
-
-    def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
-        """Every record that ``make_columns`` lets pass can be stored."""
-        return lambda columns: None  # noqa: ARG005
-
-    def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
-    ) -> CommitResult:
-        result = self.committer.commit(job, parts, topics, app, version)
-        self._checkpoint_if_due()
-        return result
-
-    def _checkpoint_if_due(self, *, rolled: bool = False) -> None:
-        waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
-        if rolled or waited_ms >= self._config.checkpoint_interval_ms:
-            self._write_checkpoint(self._open_logs())
-
-    def _write_checkpoint(self, logs: list[PartitionLog]) -> None:
-        self._checkpointed = self._vfs.monotonic()
-        maintenance.write_checkpoint(self._vfs, logs, self._config.lock_timeout_ms)
+def _sync(log: PartitionLog) -> None:
+    with log.exclusive():
+        log.sync()

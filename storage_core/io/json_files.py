@@ -7,6 +7,7 @@ file only if writing its contents again gives the very same bytes, so every flip
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -99,3 +100,9 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def timestamp(vfs: Vfs) -> str:
+    """Now, as metadata files write it."""
+    moment = datetime.datetime.fromtimestamp(vfs.now_us() / 1e6, tz=datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,11 +11,9 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 from uuid import UUID
 
-from ..commit.append_staged import apply_parts
-from ..commit.host import Commits
-from ..commit.intents import PartitionIntent
 from ..config import StoreConfig
 from ..errors import LockTimeoutError
 from ..format import lock_state as states
@@ -26,7 +24,6 @@ from ..io.durable import write_all
 from ..io.io_errors import (
     OUT_OF_HANDLES,
     closed_for_writing,
-    commit_pending,
     is_harmless,
     typed_write_errors,
     watermark_lost,
@@ -44,6 +41,16 @@ from .recovery import Recovery
 from .tail import Tail
 
 
+class WriteBarrier(Protocol):
+    """What a log asks of those who have work of their own on its partition."""
+
+    def require_none_pending(self, topic: str, partition: int) -> None:
+        """Raise if such work must be finished first. Called with the partition's lock held."""
+
+    def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
+        """The offset that such work is known to have made durable."""
+
+
 class PartitionLog:
     """The writing side of one topic-partition. Safe for several threads and processes."""
 
@@ -54,7 +61,7 @@ class PartitionLog:
         partition: int,
         topic_uuid: UUID,
         config: StoreConfig,
-        commits: Commits,
+        barrier: WriteBarrier,
         *,
         owes_flush: bool = False,
     ) -> None:
@@ -63,7 +70,7 @@ class PartitionLog:
         self._uuid = topic_uuid
         self._lock_path = f"topics/{topic}/{partition}/lock"
         self._lock = threading.Lock()
-        self._commits = commits
+        self._barrier = barrier
         self._tail = Tail(vfs, segments_directory(topic, partition), config)
         self._state = states.NEVER_USED
         self._last_sync = -math.inf  # a machine that has just started counts from zero
@@ -140,26 +147,27 @@ class PartitionLog:
 
     @contextmanager
     def exclusive(
-        self, *, recover: bool = False, alone: bool = True, finishing: bool = False
+        self, *, recover: bool = False, alone: bool = True, past_barrier: bool = False
     ) -> Iterator[None]:
         """Hold the partition for writing, with a sound and known end.
 
         Args:
             recover: Recover in full even if the last holder left cleanly.
-            alone: Refuse to go on without a watermark; who holds the whole topic rebuilds it.
-            finishing: The caller finishes a pending commit, so it does not wait for one.
+            alone: Refuse to go on without a high watermark; a caller that holds the whole topic
+                works it out.
+            past_barrier: The caller finishes what the barrier waits for.
 
         Raises:
-            CommitPendingError: a dead committer's intent names this partition. Nothing was done
-                and no lock is held, because finishing takes more locks, in order.
+            CommitPendingError: the barrier is closed. Nothing was done and no lock is held, because
+                finishing takes more locks, in order.
         """
         with self._lock:
             if self._poison is not None:
                 raise closed_for_writing(self.topic, self._partition, self._poison)
             try:
                 with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
-                    if not finishing and self._commits.is_pending(self.topic, self._partition):
-                        raise commit_pending(self.topic, self._partition)
+                    if not past_barrier:
+                        self._barrier.require_none_pending(self.topic, self._partition)
                     self._catch_up(fd, recover=recover, alone=alone)
                     self._mark(fd, DIRTY)
                     try:
@@ -178,18 +186,22 @@ class PartitionLog:
         with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
             yield
 
-    def settle(self) -> None:
-        """Make durable what stands before a commit. Only inside ``exclusive``."""
-        self._tail.settle()
+    def sync(self) -> None:
+        """Make everything durable, whatever the topic's policy. Only inside ``exclusive``."""
+        self._tail.sync_always()
 
-    def apply(self, intent: PartitionIntent) -> None:
-        """Append what is missing of staged parts, durably. Only inside ``exclusive``."""
-        self._tail.committing = True
+    @contextmanager
+    def writing_durably(self) -> Iterator[Tail]:
+        """The tail, whose records are all durable at the end, whatever the topic's policy.
+
+        Only inside ``exclusive``. Nothing is published.
+        """
+        self._tail.syncs_rolls = True
         try:
-            apply_parts(self._vfs, self._tail, intent)
-            self._tail.settle()
+            yield self._tail
+            self._tail.sync_always()
         finally:
-            self._tail.committing = False
+            self._tail.syncs_rolls = False
 
     def publish(self) -> None:
         """Sync what was written and make it visible. Only inside ``exclusive``.
@@ -248,7 +260,7 @@ class PartitionLog:
         shown = 0 if watermark is None else watermark.end(self._partition)
         published = 0 if self.config.fsync == "none" else shown  # without syncs it proves nothing
         flushed = 0 if line is None else line.last_flushed_offset
-        committed = self._commits.recovery_point(self.topic, str(self._uuid), self._partition)
+        committed = self._barrier.recovery_point(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
             vfs=self._vfs,
             topic=self.topic,

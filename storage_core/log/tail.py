@@ -39,8 +39,8 @@ class Tail:
         self.end = 0
         self.recovery_point = 0
         self.rolled = False
-        self.committing = False
-        """A commit is durable whatever the policy: while one is applied, rolls sync."""
+        self.syncs_rolls = False
+        """Rolls sync whatever the policy: the writer needs all of its records durable."""
         self._unsynced = False
         """A name or a closed file could not be synced."""
 
@@ -187,8 +187,8 @@ class Tail:
         if self._config.fsync != "none":
             self._sync_all()
 
-    def settle(self) -> None:
-        """Make what stands before a commit durable, whatever the topic asked for."""
+    def sync_always(self) -> None:
+        """Make everything written durable, whatever the topic asked for."""
         if self._active is not None:
             self._active.write_index()
         self._sync_all()
@@ -227,7 +227,7 @@ class Tail:
     def _seal(self) -> bool:
         if self._active is None or self._active.size == 0:
             return False
-        sync = self._config.fsync != "none" or self.committing
+        sync = self._config.fsync != "none" or self.syncs_rolls
         if sync:
             self._sync_all()
         self._active.seal(sync=False)

@@ -118,7 +118,7 @@ class Replacer:
 
         def sync() -> bool:
             with self._log.exclusive():
-                self._log.settle()
+                self._log.sync()
                 return True
 
         self._guard(sync)

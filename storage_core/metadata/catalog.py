@@ -14,7 +14,7 @@ from typing import Any
 from ..config import StoreConfig
 from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.directory_times import is_settled
 from ..io.durable import create_file, make_directories, remove_tree, sync_directories
 from ..io.locks import locked
@@ -22,7 +22,6 @@ from ..vfs import FileStat, Vfs
 from . import high_watermark as watermark
 from . import topic_file as topicfile
 from .high_watermark import Watermark
-from .identity import timestamp
 from .topic_file import TopicFile
 
 _TOPICS = "topics"
@@ -86,7 +85,7 @@ class Catalog:
             uuid=uuid.uuid4(),
             store_uuid=store_uuid,
             partitions=partitions,
-            created_at=timestamp(self._vfs),
+            created_at=json_files.timestamp(self._vfs),
             settings=topicfile.check_settings(settings),
         )
         sync_directories(self._vfs, _TOPICS)
@@ -112,7 +111,7 @@ class Catalog:
         for partition in range(topic.partitions):
             self._make_partition(directory, partition)
         create_file(self._vfs, f"{directory}/lock", b"")
-        create_file(self._vfs, f"{directory}/topic.json", metafile.dump(topicfile.dump(topic)))
+        create_file(self._vfs, f"{directory}/topic.json", json_files.dump(topicfile.dump(topic)))
         first = Watermark(topic.uuid.bytes, (0,) * topic.partitions)
         create_file(self._vfs, f"{directory}/watermark", watermark.pack(first))
         self._vfs.fsync_dir(directory)
@@ -162,7 +161,7 @@ class Catalog:
         self.get(topic)
         with self._exclusive(topic):
             changed = change(self.get(topic))
-            metafile.replace(self._vfs, topicfile.path_of(topic), topicfile.dump(changed))
+            json_files.replace(self._vfs, topicfile.path_of(topic), topicfile.dump(changed))
         return changed
 
     def _exclusive(self, topic: str) -> AbstractContextManager[int]:

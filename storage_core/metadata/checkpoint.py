@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import DamagedMetadataError
 from ..format.lock_state import CLEAN, PartitionState
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
 from ..vfs import Vfs
 
@@ -58,8 +58,8 @@ def create(vfs: Vfs, timeout_ms: int) -> None:
 def read(vfs: Vfs) -> dict[tuple[str, int], Checkpoint]:
     """All lines by topic and partition; empty when the file is missing or cannot be trusted."""
     try:
-        fields = metafile.read(vfs, PATH)
-        rows = [] if fields is None else metafile.field(fields, "partitions", list, PATH)
+        fields = json_files.read(vfs, PATH)
+        rows = [] if fields is None else json_files.field(fields, "partitions", list, PATH)
         lines = [_line(row) for row in rows]
     except DamagedMetadataError:
         return {}
@@ -83,14 +83,14 @@ def merge(
             table = {key: line for key, line in table.items() if key[0] != forget_topic}
         table.update({(line.topic, line.partition): line for line in lines})
         rows = [table[key]._asdict() for key in sorted(table)]
-        metafile.replace(vfs, PATH, {"format": _FORMAT, "partitions": rows})
+        json_files.replace(vfs, PATH, {"format": _FORMAT, "partitions": rows})
 
 
 def _line(row: Any) -> Checkpoint:
     if not isinstance(row, dict) or set(row) != set(Checkpoint._fields):
         raise DamagedMetadataError(f"{PATH} holds a line with other fields: {row!r}", path=PATH)
     for name in ("topic", "topic_uuid"):
-        metafile.field(row, name, str, PATH)
+        json_files.field(row, name, str, PATH)
     for name in set(Checkpoint._fields) - {"topic", "topic_uuid"}:
-        metafile.field(row, name, int, PATH)
+        json_files.field(row, name, int, PATH)
     return Checkpoint(**row)

@@ -11,11 +11,10 @@ from typing import Any
 
 from ..errors import DamagedMetadataError, InvalidNameError, InvalidRecordError
 from ..format.file_names import MAX_OFFSET, check_name
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.durable import sync_directories
 from ..io.locks import ensure_lock_file, locked
 from ..vfs import Vfs
-from .identity import timestamp
 
 NATIVE_DIRECTORY = "meta/consumer-offsets"
 _FORMAT = 1
@@ -45,7 +44,7 @@ def names(vfs: Vfs, directory: str) -> list[str]:
 def read(vfs: Vfs, directory: str, group: str) -> dict[str, dict[str, Any]]:
     """By topic the ``uuid`` it had and the committed ``offsets``; empty for an unknown group."""
     path = path_of(directory, group)
-    fields = metafile.read(vfs, path)
+    fields = json_files.read(vfs, path)
     return {} if fields is None else _topics(fields, path)
 
 
@@ -69,7 +68,7 @@ def commit(
     lock = f"{directory}/lock"
     ensure_lock_file(vfs, lock)
     with locked(vfs, lock, timeout_ms):
-        fields = metafile.read(vfs, path)
+        fields = json_files.read(vfs, path)
         if fields is None:
             # Whoever made the directory may have failed to sync its name.
             sync_directories(vfs, directory)
@@ -80,13 +79,13 @@ def commit(
                 entry = {"uuid": topic_uuids[topic], "offsets": {}}
             entry["offsets"].update(ends)
             topics[topic] = entry
-        metafile.replace(
+        json_files.replace(
             vfs,
             path,
             {
                 "format": _FORMAT,
                 "group": group,
-                "committed_at": timestamp(vfs),
+                "committed_at": json_files.timestamp(vfs),
                 "topics": {topic: _with_text_keys(entry) for topic, entry in topics.items()},
             },
         )
@@ -98,13 +97,13 @@ def _with_text_keys(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _topics(fields: Mapping[str, Any], path: str) -> dict[str, dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
-    for topic, entry in metafile.field(fields, "topics", dict, path).items():
+    for topic, entry in json_files.field(fields, "topics", dict, path).items():
         if not isinstance(entry, dict) or set(entry) != {"uuid", "offsets"}:
             raise DamagedMetadataError(f"{path} holds an odd entry for topic {topic!r}", path=path)
-        ends = metafile.field(entry, "offsets", dict, path)
+        ends = json_files.field(entry, "offsets", dict, path)
         try:
             parsed = {int(partition): int(offset) for partition, offset in ends.items()}
         except (TypeError, ValueError) as error:
             raise DamagedMetadataError(f"{path}: {error}", path=path) from error
-        topics[topic] = {"uuid": metafile.field(entry, "uuid", str, path), "offsets": parsed}
+        topics[topic] = {"uuid": json_files.field(entry, "uuid", str, path), "offsets": parsed}
     return topics

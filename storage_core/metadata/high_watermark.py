@@ -84,11 +84,11 @@ def publish(
     ends: Mapping[int, int],
     timeout_ms: int,
     *,
-    anew: bool = False,
+    again: bool = False,
 ) -> bool:
     """Make the ends of some partitions visible in one step; False if the file needs recovery.
 
-    With ``anew`` the file is written even if it says so already: its last sync may have failed.
+    With ``again`` the file is written even if it says so already: its last sync may have failed.
 
     The caller holds the locks of these partitions and has synced what it publishes.
     """
@@ -96,7 +96,7 @@ def publish(
         current = read(vfs, topic, topic_uuid)
         if current is None:
             return False
-        if not anew and all(current.end(partition) == end for partition, end in ends.items()):
+        if not again and all(current.end(partition) == end for partition, end in ends.items()):
             return True
         _store(vfs, topic, topic_uuid, {**dict(enumerate(current.ends)), **ends})
         return True
@@ -105,7 +105,7 @@ def publish(
 def rebuild(
     vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
 ) -> None:
-    """Write the file anew. The caller holds the locks of all partitions it knows of the topic.
+    """Write the file again. The caller holds the locks of all partitions it knows of the topic.
 
     What others published of partitions that were added meanwhile stays.
     """

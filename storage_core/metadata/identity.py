@@ -1,20 +1,33 @@
-"""``meta/broker.id``: who a store is. Written once, by rename; never changed in place."""
+"""``meta/broker.id``: who a store is, and whether this process may write to it.
+
+The file is written once, by rename, and never changed in place.
+"""
 
 from __future__ import annotations
 
-import datetime
 import socket
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..config import StoreConfig
-from ..errors import DamagedMetadataError, IdentityError
-from ..io import json_files as metafile
+from ..errors import (
+    DamagedMetadataError,
+    IdentityError,
+    NotWritableError,
+    StorageError,
+    UnsafeFilesystemError,
+)
+from ..io import json_files
+from ..io.durable import sync_directories
 from ..io.locks import ensure_lock_file, locked
 from ..vfs import Vfs
+from . import checkpoint
+from .topic_file import TopicFile
 
 PATH, LOCK = "meta/broker.id", "meta/lock"
 FORMAT = 1
+_UNSAFE_FILESYSTEMS = ("nfs", "cifs", "smb", "fuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +45,7 @@ def read(vfs: Vfs) -> Identity | None:
     Raises:
         DamagedMetadataError: the file cannot be trusted.
     """
-    fields = metafile.read(vfs, PATH)
+    fields = json_files.read(vfs, PATH)
     if fields is None:
         return None
     if fields.get("format") != FORMAT:
@@ -43,9 +56,9 @@ def read(vfs: Vfs) -> Identity | None:
         )
     try:
         return Identity(
-            uuid.UUID(metafile.field(fields, "uuid", str, PATH)),
-            metafile.field(fields, "created_at", str, PATH),
-            metafile.field(fields, "node_name", str, PATH),
+            uuid.UUID(json_files.field(fields, "uuid", str, PATH)),
+            json_files.field(fields, "created_at", str, PATH),
+            json_files.field(fields, "node_name", str, PATH),
         )
     except ValueError as error:
         raise DamagedMetadataError(f"{PATH} holds no UUID: {error}", path=PATH) from error
@@ -64,10 +77,9 @@ def create(vfs: Vfs, config: StoreConfig, known: uuid.UUID | None = None) -> Ide
         existing = read(vfs)
         if existing is not None:
             return existing
-        identity = Identity(
-            known or uuid.uuid4(), timestamp(vfs), config.node_name or socket.gethostname()
-        )
-        metafile.replace(
+        name = config.node_name or socket.gethostname()
+        identity = Identity(known or uuid.uuid4(), json_files.timestamp(vfs), name)
+        json_files.replace(
             vfs,
             PATH,
             {
@@ -80,7 +92,79 @@ def create(vfs: Vfs, config: StoreConfig, known: uuid.UUID | None = None) -> Ide
         return identity
 
 
-def timestamp(vfs: Vfs) -> str:
-    """Now, as metadata files write it."""
-    moment = datetime.datetime.fromtimestamp(vfs.now_us() / 1e6, tz=datetime.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
+    """Give a new store its identity and its first, empty checkpoint."""
+    created = create(vfs, config)
+    checkpoint.create(vfs, config.lock_timeout_ms)
+    sync_directories(vfs, "topics")
+    return created
+
+
+def restore_identity(
+    vfs: Vfs, config: StoreConfig, topics: Iterable[str], topic_of: Callable[[str], TopicFile]
+) -> None:
+    """Give a store that lost ``broker.id`` the identity that its topics remember.
+
+    Raises:
+        StorageError: those that could tell cannot be read. A new identity would lock them out.
+    """
+    if read(vfs) is not None:
+        return
+    owners: set[uuid.UUID] = set()
+    unread: StorageError | None = None
+    for topic in topics:
+        try:
+            owners.add(topic_of(topic).store_uuid)
+        except StorageError as error:
+            unread = unread or error
+    if unread is not None and not owners:
+        raise unread
+    if len(owners) > 1:
+        raise IdentityError(
+            f"{PATH} is missing and the topics belong to {len(owners)} stores. "
+            "Keep those of one store and move the rest away.",
+            path=PATH,
+        )
+    create(vfs, config, known=next(iter(owners), None))
+    first_boot(vfs, config)
+
+
+def require_trusted_locks(vfs: Vfs, config: StoreConfig) -> None:
+    """Refuse to write where advisory locks may not hold between machines."""
+    kind = vfs.filesystem()
+    if kind.startswith(_UNSAFE_FILESYSTEMS) and not config.allow_unsafe_fs:
+        raise UnsafeFilesystemError(
+            f"{vfs.root} is on {kind}, where file locks may not exclude other machines. "
+            "Move the store to a local file system, or set allow_unsafe_fs if only one machine "
+            "ever writes to it."
+        )
+
+
+def require_writable(vfs: Vfs, config: StoreConfig) -> Identity:
+    """Check once that this process may write this store, and return who the store is."""
+    if not vfs.writable():
+        raise NotWritableError(
+            f"{vfs.root} cannot be written by this user. Reading works; to write, change its "
+            "permissions or use another user.",
+            path="",
+        )
+    require_trusted_locks(vfs, config)
+    found = read(vfs)
+    if found is None:
+        raise IdentityError(
+            f"{vfs.root} has topics but no {PATH}. If this directory is the whole store, "
+            "run repair to give it its identity back; if it is a part of one, copy the rest.",
+            path=PATH,
+        )
+    return found
+
+
+def require_member(topic: str, topic_store: object, store: Identity) -> None:
+    """Refuse to write a topic that was copied in from another store."""
+    if topic_store != store.uuid:
+        raise IdentityError(
+            f"topic {topic!r} belongs to store {topic_store}, but this is store {store.uuid}. "
+            "Copying a single topic directory is not supported: use convert, or copy the store.",
+            topic=topic,
+            path=f"topics/{topic}/topic.json",
+        )

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import ConfigError, DamagedMetadataError
-from ..io import json_files as metafile
+from ..io import json_files
 from ..vfs import Vfs
 from .high_watermark import MAX_PARTITIONS
 
@@ -101,18 +101,18 @@ def read(vfs: Vfs, topic: str) -> TopicFile | None:
         DamagedMetadataError: the file is there but cannot be trusted.
     """
     path = path_of(topic)
-    fields = metafile.read(vfs, path)
+    fields = json_files.read(vfs, path)
     if fields is None:
         return None
     try:
         if fields.get("format") != 1:
             raise ValueError(f"format {fields.get('format')!r} is unknown to this release")
         return TopicFile(
-            uuid=UUID(metafile.field(fields, "uuid", str, path)),
-            store_uuid=UUID(metafile.field(fields, "store_uuid", str, path)),
-            partitions=check_partitions(metafile.field(fields, "partitions", int, path)),
-            created_at=metafile.field(fields, "created_at", str, path),
-            settings=check_settings(metafile.field(fields, "settings", dict, path)),
+            uuid=UUID(json_files.field(fields, "uuid", str, path)),
+            store_uuid=UUID(json_files.field(fields, "store_uuid", str, path)),
+            partitions=check_partitions(json_files.field(fields, "partitions", int, path)),
+            created_at=json_files.field(fields, "created_at", str, path),
+            settings=check_settings(json_files.field(fields, "settings", dict, path)),
         )
     except (ValueError, ConfigError) as error:
         raise DamagedMetadataError(f"{path} cannot be used: {error}", path=path) from error

@@ -13,7 +13,7 @@ from ..engine.api import Engine
 from ..engine.native import NativeEngine
 from ..errors import LayoutNotFoundError
 from ..layouts.detect import choose_layout
-from ..metadata.opening import first_boot, require_trusted_locks
+from ..metadata.identity import first_boot, require_trusted_locks
 from ..vfs import PosixVfs, Vfs
 
 _NO_DIRECTORY = {

@@ -224,10 +224,8 @@ class ReadStore:
 
     def check(self) -> list[Problem]:
         """Read the whole store and report what is wrong with it. Changes nothing."""
-        vfs, committer = self._vfs, self._engine.committer
-        state = state_problems(
-            vfs, committer.intents, committer.ledger, self._engine.groups_directory
-        )
+        commits, groups = self._engine.commits, self._engine.groups_directory
+        state = state_problems(self._vfs, commits.intents, commits.ledger, groups)
         return [*self._engine.check(), *state]
 
     def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:

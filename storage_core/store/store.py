@@ -171,11 +171,7 @@ class Store(LifecycleStore):
             overrides: Topic settings for this job alone, e.g. ``compression="zstd"``.
         """
         self._require_writable()
-        return self._engine.committer.stage(
-            job,
-            lambda topic: self._engine.topic(topic).config(self._config).override(overrides),
-            self._engine.stage_check,
-        )
+        return self._engine.stage(job, overrides)
 
     def commit(
         self,
@@ -208,7 +204,7 @@ class Store(LifecycleStore):
         """Give up a job and delete its staging, or finish it if its commit is decided."""
         self._require_writable()
         with typed_write_errors(f"aborting job {job!r}"):
-            self._engine.committer.abort(job, job if app is None else app)
+            self._engine.abort(job, job if app is None else app)
 
     def flush(self) -> None:
         """Sync and publish what ``fsync=interval`` still holds back."""

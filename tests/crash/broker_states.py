@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 
 from storage_core import Store
+from storage_core.engine.base import BaseEngine
 from storage_core.errors import DamagedLogError, InvalidCommitError
 from tests.crash.broker_stories import CONFIG, Place, Story, Told, Writer
 from tests.crash.disk import Choice, Choose, Item, kept, lost
@@ -145,7 +146,9 @@ class BrokerExplorer:
                     continue
             elif self.rng.random() < 0.2:
                 store.abort(job.job, app="app")
-        store._engine.committer.finish_pending()
+        engine = store._engine
+        assert isinstance(engine, BaseEngine)
+        engine.committer.finish_pending()
         return store
 
     def _look(self, store: Store) -> View:

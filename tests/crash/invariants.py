@@ -19,7 +19,7 @@ from storage_core import StagedPart, Store, StoreConfig, UpkeepReport
 from storage_core.commit.intents import Intents
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
 from storage_core.handlers.disk_handler import DiskHandler
-from storage_core.metadata.opening import first_boot
+from storage_core.metadata.identity import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
 from tests.support.stores import columns_of
@@ -84,7 +84,7 @@ def _below(vfs: Any) -> MemoryVfs:
 
 
 def _intents(vfs: Any) -> Intents:
-    return Store(_below(vfs), CONFIG)._engine.committer.intents
+    return Store(_below(vfs), CONFIG)._engine.commits.intents
 
 
 class WatchedStore(Store):
@@ -349,7 +349,7 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
     topics = {topic for topic, _ in view}
     ledger = {
         (entry.app, entry.topic): entry.version
-        for entry in store._engine.committer.ledger.entries()
+        for entry in store._engine.commits.ledger.entries()
         if entry.topic in topics and entry.topic_uuid == str(store.topic(entry.topic).uuid)
     }
     # The ledger knows the last version only; one given up before it is no business of its.
@@ -364,5 +364,5 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
             if last[txn.app, topic] is not txn or not here:
                 continue
             assert here == {recorded}, f"I7 {txn.app}:{txn.version}: log {here}, {recorded}"
-    assert store._engine.committer.intents.pending() == [], "an intent is left"
+    assert store._engine.commits.intents.pending() == [], "an intent is left"
     return view

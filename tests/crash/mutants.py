@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 
-from storage_core.commit.append_staged import apply_parts
+from storage_core.commit.append_staged import append_parts
+from storage_core.commit.commit_state import CommitState
 from storage_core.commit.intents import Intents
 from storage_core.commit.ledger import Ledger
 from storage_core.commit.protocol import Committer
-from storage_core.commit.steps import CommitSteps
-from storage_core.engine.native import NativeEngine
+from storage_core.commit.staging_gc import drop_staging
 from storage_core.format import lock_state as state
 from storage_core.io import durable, json_files
 from storage_core.io.locks import locked
+from storage_core.log.open_logs import OpenLogs
 from storage_core.log.partition_log import PartitionLog
 from storage_core.log.tail import Tail
 from storage_core.log.unsynced_recovery import Unsound, first_unsound
-from storage_core.maintenance.topics import while_durable
 from storage_core.metadata import high_watermark
 from storage_core.segments import deletion_markers
 from storage_core.segments.active import ActiveSegment, write_indexes
@@ -51,13 +51,13 @@ def entry_is_trusted(patch: pytest.MonkeyPatch) -> None:
 
 def intent_is_trusted(patch: pytest.MonkeyPatch) -> None:
     """Redo does not write the intent again."""
-    decide = CommitSteps.decide
+    decide = Committer.decide
 
-    def once(self: CommitSteps, intent: Any) -> None:
+    def once(self: Committer[Any], intent: Any) -> None:
         if self._intents.is_absent(intent):
             decide(self, intent)
 
-    patch.setattr(CommitSteps, "decide", once)
+    patch.setattr(Committer, "decide", once)
 
 
 def intent_goes_first(patch: pytest.MonkeyPatch) -> None:
@@ -75,39 +75,39 @@ def intent_goes_first(patch: pytest.MonkeyPatch) -> None:
 
 def intent_comes_late(patch: pytest.MonkeyPatch) -> None:
     """The records are in the log before the commit is decided."""
-    decide, finish = CommitSteps.decide, CommitSteps.finish
+    decide, finish = Committer.decide, Committer.finish
 
-    def late(self: CommitSteps, intent: Any, logs: Any) -> None:
+    def late(self: Committer[Any], intent: Any, logs: Any) -> None:
         for part in self.alive(intent):
-            logs[part.topic, part.partition].apply(part)
+            self._append_staged(logs[part.topic, part.partition], part)
         decide(self, intent)
         finish(self, intent, logs)
 
-    patch.setattr(CommitSteps, "decide", nothing)
-    patch.setattr(CommitSteps, "finish", late)
+    patch.setattr(Committer, "decide", nothing)
+    patch.setattr(Committer, "finish", late)
 
 
 def staging_goes_first(patch: pytest.MonkeyPatch) -> None:
     """The staging is deleted as soon as the commit is decided."""
-    decide = CommitSteps.decide
+    decide = Committer.decide
 
-    def dropping(self: CommitSteps, intent: Any) -> None:
+    def dropping(self: Committer[Any], intent: Any) -> None:
         decide(self, intent)
         for part in intent.partitions:
             for staged in part.parts:
                 self._intents._vfs.unlink(staged.path)
 
-    patch.setattr(CommitSteps, "decide", dropping)
+    patch.setattr(Committer, "decide", dropping)
 
 
 def publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    publish = NativeEngine.publish_ends
+    publish = OpenLogs.publish_ends
 
     def each(self: Any, topic: str, ends: dict[int, int], *, durably: bool) -> None:
         for partition, end in ends.items():
             publish(self, topic, {partition: end}, durably=durably)
 
-    patch.setattr(NativeEngine, "publish_ends", each)
+    patch.setattr(OpenLogs, "publish_ends", each)
 
 
 def publish_before_sync(patch: pytest.MonkeyPatch) -> None:
@@ -125,13 +125,13 @@ def publish_before_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def pending_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "is_pending", lambda *_: False)
+    patch.setattr(CommitState, "require_none_pending", nothing)
     patch.setattr(Committer, "_require_finished", nothing)
 
 
 def abort_does_not_look(patch: pytest.MonkeyPatch) -> None:
-    def abort(self: Committer, job: str, app: str) -> None:  # noqa: ARG001
-        self.drop_staging(job)
+    def abort(self: Committer[Any], job: str, app: str) -> None:  # noqa: ARG001
+        drop_staging(self._vfs, self._staging, job)
 
     patch.setattr(Committer, "abort", abort)
 
@@ -142,9 +142,9 @@ def redo_starts_over(patch: pytest.MonkeyPatch) -> None:
     def all_of_it(vfs: Vfs, tail: Tail, intent: Any) -> None:
         start = tail.end
         moved = dataclasses.replace(intent, start=start)
-        apply_parts(vfs, tail, moved)
+        append_parts(vfs, tail, moved)
 
-    replaced(apply_parts, all_of_it)(patch)
+    replaced(append_parts, all_of_it)(patch)
 
 
 def in_place(patch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ MUTANTS: dict[str, Mutant] = {
     "segments that nobody synced are believed": Mutant(replaced(first_unsound), "no syncs"),
     "segments that nobody synced are not read": Mutant(only_the_ends, "no syncs"),
     "syncs are promised before they are made": Mutant(
-        replaced(while_durable, lambda topic, logs, change: change()),  # noqa: ARG005
+        without(OpenLogs, "durable", lambda *_: nullcontext()),
         "syncs again",
     ),
     # Retention and topics

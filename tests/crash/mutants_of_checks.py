@@ -12,8 +12,8 @@ import pytest
 
 from storage_core.commit import append_staged
 from storage_core.commit.part_validation import verify_parts
+from storage_core.commit.protocol import Committer
 from storage_core.commit.staging import frame_checksum
-from storage_core.commit.steps import CommitSteps
 from storage_core.format import frame
 from storage_core.format import lock_state as state
 from storage_core.format import sparse_index as index
@@ -63,19 +63,19 @@ def entries_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_topic_of_the_name(patch: pytest.MonkeyPatch) -> None:
-    """A commit does not look whether its topic was made anew meanwhile."""
-    plan = CommitSteps.plan
+    """A commit does not look whether its topic was created again meanwhile."""
+    plan = Committer.plan
 
-    def trusting(self: CommitSteps, job: str, parts: Any, topics: Any, *others: Any) -> Any:
-        host = self._host
+    def trusting(self: Committer[Any], request: Any, parts: Any, topics: Any, *others: Any) -> Any:
+        host = self._logs
         same = Instead(host, topic=lambda name: Instead(host.topic(name), uuid=topics[name]))
-        self._host = same
+        self._logs = same
         try:
-            return plan(self, job, parts, topics, *others)
+            return plan(self, request, parts, topics, *others)
         finally:
-            self._host = host
+            self._logs = host
 
-    patch.setattr(CommitSteps, "plan", trusting)
+    patch.setattr(Committer, "plan", trusting)
 
 
 def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from storage_core import Store
 from storage_core.errors import TopicExistsError
 from storage_core.metadata import identity
-from storage_core.metadata.opening import first_boot
+from storage_core.metadata.identity import first_boot
 from tests.crash.disk import Choose
 from tests.crash.explorer import choices
 from tests.crash.invariants import CONFIG, new_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.metadata.opening import first_boot
+from storage_core.metadata.identity import first_boot
 from storage_core.segments.deletion_markers import pack_marker
 from storage_core.vfs import PosixVfs
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from storage_core import StagedPart, Store, StoreConfig
+from storage_core.commit.staging_gc import StagingGc
+from storage_core.engine.native import NativeEngine
 from storage_core.errors import InvalidCommitError
 from tests.support.faulty_vfs import CrashError, FaultyVfs, faulty
 from tests.support.stores import TOPIC, columns_of, errors, on, values
@@ -47,8 +49,13 @@ def jobs(path: Path, layout: str = "native") -> set[str]:
     return {entry.name for entry in folder(path, layout, "staging").iterdir()}
 
 
+def gc_of(store: Store) -> StagingGc:
+    assert isinstance(store._engine, NativeEngine)
+    return store._engine.staging_gc
+
+
 def apps(store: Store) -> set[str]:
-    return {entry.app for entry in store._engine.committer.ledger.entries()}
+    return {entry.app for entry in store._engine.commits.ledger.entries()}
 
 
 def later(path: Path) -> FaultyVfs:
@@ -146,7 +153,7 @@ def test_a_job_that_is_being_committed_or_aborted_just_now_is_left_alone(tmp_pat
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with store._engine.committer.ledger.hold(["busy"], 1000):
+        with store._engine.commits.ledger.hold(["busy"], 1000):
             held.set()
             done.wait(30)
 
@@ -155,7 +162,7 @@ def test_a_job_that_is_being_committed_or_aborted_just_now_is_left_alone(tmp_pat
     held.wait(30)
     try:
         other = on(later(tmp_path))
-        other._engine.committer.sweep()
+        gc_of(other).sweep_if_due()
     finally:
         done.set()
         thread.join()
@@ -201,7 +208,7 @@ def test_a_sweep_is_made_once_an_hour(tmp_path: Path) -> None:
     stage(store, "orphan")
     store.commit("second", stage(store, "second"))
     assert jobs(tmp_path) == {"orphan"}
-    store._engine.committer._swept -= 3601
+    gc_of(store)._swept = -3601
     store.commit("third", stage(store, "third"))
     assert jobs(tmp_path) == set()
 
@@ -241,7 +248,7 @@ def test_a_sweep_that_fails_fails_no_commit(
     assert errors(other) == []
     # The next one does what this one could not.
     last = on(later(tmp_path))
-    last._engine.committer.sweep()
+    gc_of(last).sweep_if_due()
     assert jobs(tmp_path) == set()
     assert apps(last) <= {"next"}
 
@@ -253,5 +260,5 @@ def test_a_damaged_ledger_entry_stops_the_sweep_and_is_kept(tmp_path: Path) -> N
     (entry,) = (tmp_path / "meta" / "ledger").glob("*.json")
     entry.write_bytes(b"rot")
     other = on(later(tmp_path))
-    other._engine.committer.sweep()
+    gc_of(other).sweep_if_due()
     assert entry.read_bytes() == b"rot"

@@ -12,7 +12,7 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, IdentityError
 from storage_core.io import json_files as metafile
 from storage_core.metadata import identity
-from storage_core.metadata.opening import require_writable
+from storage_core.metadata.identity import require_writable
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import T0, TOPIC, errors, flips, make_store, refused, reopen, values
 

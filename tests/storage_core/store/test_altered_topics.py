@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from storage_core import OffsetRange, StagedPart, Store, StoreConfig
+from storage_core.engine.native import NativeEngine
 from storage_core.errors import DamagedMetadataError, DiskFullError
 from storage_core.handlers.disk_handler import DiskHandler
 from tests.support.faulty_vfs import CrashError, faulty
@@ -140,19 +141,20 @@ def test_who_still_had_the_old_log_hands_what_it_held_back_to_the_new_one(
 ) -> None:
     store = make_store(tmp_path, **HELD_BACK)
     store.append(TOPIC, 0, [b"shown"])
-    committer = store._engine.committer
-    go_on = committer.after_pending
+    engine = store._engine
+    assert isinstance(engine, NativeEngine)
+    go_on = engine.guarded
 
     def after_others(action: Any) -> Any:
         """The first append has its log and does not hold it yet."""
-        monkeypatch.setattr(committer, "after_pending", go_on)
+        monkeypatch.setattr(engine, "guarded", go_on)
         with reopen(tmp_path) as other:
             other.alter_topic(TOPIC, retention_ms=10**9)
         store.append(TOPIC, 0, [b"second"])
         store.flush()
         return go_on(action)
 
-    monkeypatch.setattr(committer, "after_pending", after_others)
+    monkeypatch.setattr(engine, "guarded", after_others)
     store.append(TOPIC, 0, [b"third"])
     store.flush()
     assert values(reopen(tmp_path)) == [b"shown", b"second", b"third"]

@@ -27,7 +27,7 @@ from cursus_spark.stream.writer import CursusStreamWriter
 from cursus_spark.write.task_commit import TaskCommit
 from storage_core.commit.intents import Intents
 from storage_core.commit.ledger import Ledger
-from storage_core.engine.native import NativeEngine
+from storage_core.log.open_logs import OpenLogs
 from storage_core.log.partition_log import PartitionLog
 
 SOURCE_STEPS = ("before latest offset", "after latest offset", "after plan", "in read")
@@ -46,7 +46,7 @@ _AFTER: tuple[tuple[Any, str, str], ...] = (
     (Intents, "write", "after intent"),
     (PartitionLog, "apply", "after apply"),
     (Ledger, "record", "after ledger"),
-    (NativeEngine, "publish_ends", "after publish"),
+    (OpenLogs, "publish_ends", "after publish"),
     (Intents, "remove", "after removal"),
 )
 

@@ -1,0 +1,95 @@
+"""The logs of a broker's directory that are open in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from uuid import UUID
+
+from ..config import StoreConfig
+from ..log.partition_log import WriteBarrier
+from ..metadata.topic_file import TopicFile
+from ..vfs import Vfs
+from .catalog import BrokerCatalog
+from .isolation import IsolationLevel
+from .layout import RowLayout
+from .log import RowLog
+from .segments import RowCaches, RowSegments
+
+
+class BrokerLogs:
+    """Opens each partition once. Safe for several threads."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        layout: RowLayout,
+        catalog: BrokerCatalog,
+        config: StoreConfig,
+        barrier: WriteBarrier,
+        isolation: IsolationLevel,
+    ) -> None:
+        self._vfs = vfs
+        self._layout = layout
+        self._catalog = catalog
+        self._config = config
+        self._barrier = barrier
+        self._isolation: IsolationLevel = isolation
+        self._caches = RowCaches(vfs, config.map_cache_segments, config.index_cache_segments)
+        self._lock = threading.Lock()
+        self._segments: dict[tuple[UUID, int], RowSegments] = {}
+        self._logs: dict[tuple[UUID, int], RowLog] = {}
+
+    def topic(self, topic: str) -> TopicFile:
+        return self._catalog.get(topic)
+
+    def segments(self, topic: str, partition: int) -> RowSegments:
+        """The reading side of a partition."""
+        found = self._catalog.get(topic)
+        with self._lock:
+            segments = self._segments.get((found.uuid, partition))
+            if segments is None:
+                segments = RowSegments(
+                    self._vfs, self._layout, topic, partition, self._caches, self._isolation
+                )
+                self._segments[found.uuid, partition] = segments
+            return segments
+
+    def log(self, topic: str, partition: int) -> RowLog:
+        """The writing side of a partition."""
+        found = self._catalog.get(topic)
+        segments = self.segments(topic, partition)
+        with self._lock:
+            log = self._logs.get((found.uuid, partition))
+            if log is None:
+                log = RowLog(
+                    self._vfs,
+                    self._layout,
+                    topic,
+                    partition,
+                    found.config(self._config),
+                    segments,
+                    self._barrier,
+                    require_topic=partial(self._catalog.require_same, topic, found.uuid),
+                )
+                self._logs[found.uuid, partition] = log
+            return log
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic while no other writer of ours can add to it."""
+        deleted = False
+        while not deleted:  # again if partitions were added meanwhile
+            count = self._catalog.get(topic).partitions
+            with ExitStack() as stack:
+                # A writer that waits for one of these finds the topic gone, and creates no files.
+                for partition in range(count):
+                    stack.enter_context(self.log(topic, partition).held())
+                deleted = self._catalog.delete(topic, count)
+
+    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
+        """Nothing to publish: whole records are visible once no intent names them."""
+
+    def recover(self, topic: str) -> None:
+        """Nothing to recover: the high watermark is worked out from the files each time."""
