@@ -159,7 +159,7 @@ def test_a_dead_commit_touches_nothing_when_only_some_partitions_are_made_anew(
     kept = tree(topic_directory(root))
     with Store.open(root, layout=layout) as after:
         for _ in range(2):
-            with pytest.raises(DamagedLogError, match="move the redo record"):
+            with pytest.raises(DamagedLogError, match="move the intent"):
                 after.append(TOPIC, 0, [b"next"])
     assert tree(topic_directory(root)) == kept
 
