@@ -254,7 +254,7 @@ MUTANTS: dict[str, Mutant] = {
     "appends are shown before they are synced": Mutant(publish_before_sync, "appends"),
     "handlers show records before they are synced": Mutant(publish_before_sync, "handlers"),
     # Commits
-    "the log before a commit is not synced": Mutant(without(Tail, "settle"), "interval"),
+    "the log before a commit is not synced": Mutant(without(Tail, "sync_always"), "interval"),
     "the intent comes after the records": Mutant(intent_comes_late, "commits"),
     "the staging goes before the records are applied": Mutant(staging_goes_first, "commits"),
     "the ledger's entry is overwritten in place": Mutant(in_place, "commits"),
