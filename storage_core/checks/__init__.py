@@ -1,1 +1,1 @@
-"""Looking at a store without changing it: every problem, every frame and index entry."""
+"""Every problem of a store, and every index entry of a segment; changes nothing."""

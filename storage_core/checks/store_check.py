@@ -1,21 +1,34 @@
-"""A look at a whole store that changes nothing and reports every problem it finds."""
+"""Checks a whole store and reports every problem; changes nothing.
+
+``Checker`` reads the logs. ``state_problems`` reads the files next to them: a damaged intent or
+ledger entry stops every writer, and a damaged group loses its offsets, while every log is intact.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from ..commit.intents import Intents
+from ..commit.ledger import Ledger
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format.file_names import MARKER, range_marker_file, segment_file, segments_directory
-from ..io import json_files as metafile
+from ..format.file_names import (
+    MARKER,
+    is_name,
+    range_marker_file,
+    segment_file,
+    segments_directory,
+)
+from ..io import json_files
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
-from ..metadata import high_watermark as watermark
+from ..metadata import high_watermark as watermark_file
 from ..metadata import identity
 from ..metadata.catalog import Catalog
 from ..metadata.checkpoint import PATH as CHECKPOINT_PATH
+from ..metadata.consumer_groups import read as read_group
 from ..metadata.topic_file import TopicFile
 from ..segments import deletion_markers
 from ..segments.listing import Listing, list_segments, log_path
@@ -23,26 +36,30 @@ from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
 from ..vfs import FileStat, Vfs
 
+_SUFFIX = ".json"
+# A commit in progress is not a problem; one as old as this was interrupted.
+_INTERRUPTED_US = 60_000_000
+
 
 class _ChangedError(Exception):
-    """The files are not as they were listed: a writer or retention was there meanwhile."""
+    """The files are not as they were listed: a writer or retention changed them meanwhile."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the look at a partition has come, and what was found in the segments before."""
+    """How far the check of a partition is, and the problems of the segments before that."""
 
     end: int | None = None
     found: list[tuple[int, Problem]] = field(default_factory=list)
     missed: tuple[Listing, int, FileStat | None] | None = None
 
-    def go_back(self, visible: int | None) -> None:
-        """Behind the visible end the next look may find other records."""
-        if self.end is not None and visible is not None:
-            self.end = min(self.end, visible)
+    def step_back(self, high_watermark: int | None) -> None:
+        """The next pass may find other records past the high watermark."""
+        if self.end is not None and high_watermark is not None:
+            self.end = min(self.end, high_watermark)
 
-    def go_on(self, listing: Listing) -> tuple[int, ...]:
-        """The segments left to look at: from the one that holds the end now."""
+    def remaining(self, listing: Listing) -> tuple[int, ...]:
+        """The segments still to check: from the one that contains the end now."""
         begin = 0 if self.end is None else max(0, listing.holding(self.end))
         left = listing.bases[begin:]
         self.found = [(base, found) for base, found in self.found if not left or base < left[0]]
@@ -50,7 +67,7 @@ class _Progress:
 
 
 class Checker:
-    """Reads everything in a store once, checksums included. Others may write meanwhile."""
+    """Reads everything in a store once and verifies checksums. Others may write meanwhile."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig, catalog: Catalog) -> None:
         self._vfs = vfs
@@ -68,13 +85,13 @@ class Checker:
                 yield Problem(
                     "error",
                     "IDENTITY_MISMATCH",
-                    f"{identity.PATH} is missing: nothing can be written. Run repair.",
+                    f"{identity.PATH} is missing, so no writer can open the store. Run repair.",
                     path=identity.PATH,
                 )
         except StorageError as error:
             yield Problem.from_error(error)
         try:
-            metafile.read(self._vfs, CHECKPOINT_PATH)
+            json_files.read(self._vfs, CHECKPOINT_PATH)
         except StorageError as error:
             yield Problem.from_error(error, severity="warning")
         try:
@@ -95,42 +112,48 @@ class Checker:
             yield Problem(
                 "error",
                 "IDENTITY_MISMATCH",
-                f"topic {topic!r} belongs to store {found.store_uuid}, not {store_uuid}.",
+                f"topic {topic!r} belongs to store {found.store_uuid}, not to this one "
+                f"({store_uuid}). Copy whole stores, not single topics.",
                 topic=topic,
             )
-        marks = watermark.read(self._vfs, topic, found.uuid.bytes)
-        if marks is None:
-            path = watermark.path_of(topic)
+        watermark = watermark_file.read(self._vfs, topic, found.uuid.bytes)
+        if watermark is None:
+            path = watermark_file.path_of(topic)
             message = f"{path} is missing or damaged. The next append or repair rebuilds it."
             yield Problem("error", "RECOVERY_NEEDED", message, topic=topic, path=path)
         for partition in range(found.partitions):
-            visible = None if marks is None else marks.end(partition)
-            yield from self._check_partition(topic, partition, visible)
+            high_watermark = None if watermark is None else watermark.end(partition)
+            yield from self._check_partition(topic, partition, high_watermark)
 
-    def _check_partition(self, topic: str, partition: int, visible: int | None) -> list[Problem]:
-        """All of one partition. Where files change under our eyes it is looked at again.
+    def _check_partition(
+        self, topic: str, partition: int, high_watermark: int | None
+    ) -> list[Problem]:
+        """All problems of one partition. If files change during the check, it continues from there.
 
-        What was found before that stays: else a busy partition would never be done.
+        Starting again from the first segment would never end in a busy partition.
         """
         directory = segments_directory(topic, partition)
         progress = _Progress()
         while True:
             listing = list_segments(self._vfs, directory)
             try:
-                self._check_segments(topic, partition, visible, listing, progress)
+                self._check_segments(topic, partition, high_watermark, listing, progress)
                 break
             except _ChangedError:
-                progress.go_back(visible)
+                progress.step_back(high_watermark)
         found = [*self._leftovers(topic, partition, listing)]
         found += [problem for _, problem in progress.found]
         end = progress.end or 0
-        if visible is not None and end < visible:
-            message = f"the log ends at {end}, but {visible} records were published."
+        if high_watermark is not None and end < high_watermark:
+            message = (
+                f"the log ends at offset {end}, below the high watermark {high_watermark}: "
+                "records are missing. Restore the files from a copy."
+            )
             found.append(Problem("error", "LOG_DAMAGED", message, topic, partition, directory))
         return found
 
     def _leftovers(self, topic: str, partition: int, listing: Listing) -> Iterator[Problem]:
-        """What is in the directory beside segments."""
+        """Problems of the files that are not segments."""
 
         def warning(code: str, message: str, path: str) -> Problem:
             return Problem("warning", code, message, topic, partition, path)
@@ -138,68 +161,75 @@ class Checker:
         directory = listing.directory
         for name in listing.unrecognised:
             path = f"{directory}/{name}"
-            yield warning("STRANGER", f"{path} is none of ours.", path)
+            yield warning("STRANGER", f"{path} is an unrecognised file; nothing uses it.", path)
         for base in listing.markers:
             path = f"{directory}/{segment_file(base, MARKER)}"
             torn = deletion_markers.unpack_marker(read_file(self._vfs, path, 1024) or b"") is None
-            message = f"{path}: an unfinished deletion{' (torn)' if torn else ''}; repair ends it."
+            state = " (torn marker)" if torn else ""
+            message = f"{path}: an interrupted deletion{state}; repair finishes it."
             yield warning("RECOVERY_NEEDED", message, path)
         for first, end in listing.merged:
             path = f"{directory}/{range_marker_file(first, end)}"
-            message = f"{path}: an unfinished merge; the next writer or repair ends it."
+            message = f"{path}: an interrupted merge; the next writer or repair finishes it."
             yield warning("RECOVERY_NEEDED", message, path)
 
     def _check_segments(
         self,
         topic: str,
         partition: int,
-        visible: int | None,
+        high_watermark: int | None,
         listing: Listing,
         progress: _Progress,
     ) -> None:
-        """Go on from where ``progress`` is, in the segment that holds it now.
+        """Continue at ``progress.end``, in the segment that contains it now.
 
         Raises:
-            _ChangedError: a segment came or went meanwhile.
+            _ChangedError: a segment was added or removed meanwhile.
         """
-        left = progress.go_on(listing)
+        left = progress.remaining(listing)
         for base in left:
             path = log_path(listing.directory, base)
             expected = base if progress.end is None or base == left[0] else progress.end
             problems = []
             if base < expected:
-                message = f"{path} is in the segment before it too: an unfinished merge."
+                message = f"{path} is also in the segment before it: an interrupted merge."
                 problems.append(
                     Problem("warning", "RECOVERY_NEEDED", message, topic, partition, path)
                 )
             elif base > expected:
-                message = f"offsets {expected} to {base - 1} are missing before {path}."
+                message = (
+                    f"offsets {expected} to {base - 1} are missing before {path}. Restore the "
+                    "segment from a copy."
+                )
                 problems.append(Problem("error", "LOG_DAMAGED", message, topic, partition, path))
             try:
-                end, found = self._check_segment(topic, partition, base, visible, listing)
+                end, found = self._check_segment(topic, partition, base, high_watermark, listing)
             except FileNotFoundError as error:
-                self._require_missed_again(listing, base, progress, error)
+                self._require_missing_twice(listing, base, progress, error)
                 message = f"{path} is listed in its directory but cannot be opened: {error}"
                 end = listing.following(base) or base
                 found = [Problem("error", "LOG_DAMAGED", message, topic, partition, path)]
             progress.found += [(base, problem) for problem in (*problems, *found)]
             progress.end = max(end, expected)
 
-    def _require_missed_again(
+    def _require_missing_twice(
         self, listing: Listing, base: int, progress: _Progress, error: FileNotFoundError
     ) -> None:
-        """A listed file was not there: look again, unless that gives the same answer every time."""
+        """A listed file is missing: list the directory again, unless that shows it again."""
         missed = (listing, base, self._vfs.stat(listing.path(base)))
         if progress.missed != missed:
             progress.missed = missed
             raise _ChangedError from error
 
     def _check_segment(
-        self, topic: str, partition: int, base: int, visible: int | None, listing: Listing
+        self, topic: str, partition: int, base: int, high_watermark: int | None, listing: Listing
     ) -> tuple[int, list[Problem]]:
-        """End offset of the sound part, and what is wrong with the segment."""
+        """End offset of the intact part, and the problems of the segment."""
         path = listing.path(base)
         following = listing.following(base)
+        is_final = (
+            following is not None and high_watermark is not None and following <= high_watermark
+        )
         before = self._vfs.stat(path)
         problems: list[Problem] = []
         end = base
@@ -207,12 +237,12 @@ class Checker:
             with typed_read_errors(topic, partition, path):
                 segment = SegmentReader(
                     self._vfs, listing.directory, base, self._config, self._caches,
-                    # Else it may be cut under our eyes, which a map does not survive.
-                    closed=following is not None and visible is not None and following <= visible,
+                    # A writer may truncate any other file, which kills a process that maps it.
+                    closed=is_final,
                 )  # fmt: skip
                 try:
                     if following is not None and not segment.index_is_sound():
-                        message = f"{path}: its index is missing or stale; reads rebuild it."
+                        message = f"{path}: the index is missing or stale; readers rebuild it."
                         problems.append(
                             Problem("warning", "INDEX_STALE", message, topic, partition, path)
                         )
@@ -221,10 +251,10 @@ class Checker:
                 finally:
                     segment.close()
         except StorageError as error:
-            if following is None and visible is not None and end >= visible:
+            if following is None and high_watermark is not None and end >= high_watermark:
                 message = (
-                    f"{path} ends in bytes of an append that never finished, from byte "
-                    f"{error.position} on. Nothing is lost: the next writer or repair cuts them."
+                    f"{path} ends with an unfinished append, from byte {error.position} on. No "
+                    "acknowledged record is lost: the next writer or repair truncates the file."
                 )
                 problem = Problem.from_error(error, severity="warning")
                 problems.append(replace(problem, code="RECOVERY_NEEDED", message=message))
@@ -235,10 +265,10 @@ class Checker:
         return end, problems
 
     def _require_unchanged(self, listing: Listing, base: int, before: FileStat | None) -> None:
-        """Raise if a segment was cut, replaced or not closed while we looked at it.
+        """Raise if a segment was truncated, replaced or unsealed during its check.
 
-        In this order: an append that is taken back removes the later file first, and one that is
-        tried again writes it last. The last segment may grow all the time, so only a cut counts.
+        In this order: an append that is rolled back removes the later file first, and its retry
+        writes that file last. The last segment may grow at any time, so only a truncation counts.
         """
         following = listing.following(base)
         if following is not None and self._vfs.stat(listing.path(following)) is None:
@@ -248,3 +278,45 @@ class Checker:
             raise _ChangedError
         if following is not None and now != before:
             raise _ChangedError
+
+
+def state_problems(vfs: Vfs, intents: Intents, ledger: Ledger, groups: str) -> Iterator[Problem]:
+    """All problems of intents, ledger and consumer groups; ``groups`` is their directory."""
+    yield from _damaged(vfs, intents.directory, intents.read)
+    yield from _damaged(vfs, ledger.directory, ledger.read)
+    yield from _damaged(vfs, groups, lambda path: read_group(vfs, groups, _name_in(path)))
+    yield from _interrupted(vfs, intents.directory)
+
+
+def _damaged(vfs: Vfs, directory: str, read: Callable[[str], object]) -> Iterator[Problem]:
+    for path in _files(vfs, directory):
+        if not is_name(_name_in(path)):
+            message = f"{path} is an unrecognised file; nothing uses it."
+            yield Problem("warning", "STRANGER", message, path=path)
+            continue
+        try:
+            read(path)
+        except StorageError as error:
+            yield Problem.from_error(error)
+
+
+def _interrupted(vfs: Vfs, directory: str) -> Iterator[Problem]:
+    for path in _files(vfs, directory):
+        stat = vfs.stat(path)
+        if stat is not None and vfs.now_us() - stat.modified_ns // 1000 > _INTERRUPTED_US:
+            message = (
+                f"{path}: an interrupted commit is pending; the next writer or repair finishes it."
+            )
+            yield Problem("warning", "RECOVERY_NEEDED", message, path=path)
+
+
+def _files(vfs: Vfs, directory: str) -> list[str]:
+    try:
+        names = sorted(vfs.listdir(directory))
+    except FileNotFoundError:
+        return []
+    return [f"{directory}/{name}" for name in names if name.endswith(_SUFFIX)]
+
+
+def _name_in(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(_SUFFIX)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from ..checks.state_check import state_problems
+from ..checks.store_check import state_problems
 from ..config import StoreConfig
 from ..engine.api import Engine
 from ..errors import (

@@ -39,7 +39,7 @@ class PartitionFacts:
 
     @property
     def records(self) -> int:
-        """Number of offsets in the log: its records, and the gaps that compaction left."""
+        """Number of offsets in the log: its records, and the holes between them."""
         return self.end - self.start
 
     @property

@@ -124,7 +124,7 @@ def _frames_of(
                 for frame in segment_frames(store.vfs, segment.path, segment.base, bodies=False):
                     head = frame.header
                     times = (head.min_timestamp, head.max_timestamp)
-                    if head.records:  # else it only covers a gap of compaction
+                    if head.records:  # else it only covers a hole of compaction
                         seen.append((*times, head.records, head.length))
                     codecs[CODECS[head.codec]] += 1
                     body, raw = body + head.body_length, raw + head.raw_length

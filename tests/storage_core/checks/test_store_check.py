@@ -1,14 +1,20 @@
-"""``check`` beside writers and on directories that lie: it ends, and says what it saw."""
+"""``check`` next to writers, on listings that are wrong, and of intents, ledger and groups."""
 
 from __future__ import annotations
 
 import errno
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.faulty_vfs import faulty
-from tests.support.stores import TOPIC, make_store, on, reopen, segment
+from storage_core import Problem, Store
+from storage_core.errors import DamagedMetadataError
+from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.stores import TOPIC, columns_of, make_store, on, reopen, segment, values
+
+LAYOUTS = ["native", "cursus", "cursus-broker", "rustlog"]
 
 
 @pytest.mark.timeout(60)
@@ -48,3 +54,77 @@ def test_merges_beside_a_check_do_not_make_it_begin_again(tmp_path: Path) -> Non
     assert on(vfs).check() == []
     assert 0 < rounds < 25
     assert looks <= 3
+
+
+def store_with_state(path: Path, layout: str) -> Store:
+    """A store with an entry in the ledger and a consumer group."""
+    store = Store.open(path, layout=layout, create=True)
+    store.create_topic(TOPIC, 1)
+    stage = store.stage("job")
+    stage.write(TOPIC, 0, columns_of([b"v"]))
+    store.commit("job", stage.finish(), app="app", version=1)
+    store.commit_offsets("readers", {TOPIC: {0: 1}})
+    return store
+
+
+def state_file(path: Path, layout: str, kind: str) -> Path:
+    directory = path / ("meta" if layout == "native" else ".cursus-spark") / kind
+    directory.mkdir(exist_ok=True)
+    return next(directory.glob("*.json"), directory / "deadbeef.json")
+
+
+def found(store: Store) -> list[tuple[str, str, str | None]]:
+    return [(problem.severity, problem.code, problem.path) for problem in store.check()]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["intents", "ledger", "consumer-offsets"])
+@pytest.mark.parametrize("damage", [b"{", b"{}\n", b""])
+def test_damaged_state_is_found(tmp_path: Path, layout: str, kind: str, damage: bytes) -> None:
+    store = store_with_state(tmp_path, layout)
+    assert found(store) == []
+    file = state_file(tmp_path, layout, kind)
+    file.write_bytes(damage)
+    where = str(file.relative_to(tmp_path))
+    assert found(Store.open(tmp_path, layout=layout)) == [("error", "METADATA_DAMAGED", where)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_keeps_writers_out_is_what_check_says(tmp_path: Path, layout: str) -> None:
+    store_with_state(tmp_path, layout).close()
+    state_file(tmp_path, layout, "intents").write_text("{")
+    store = Store.open(tmp_path, layout=layout)
+    (problem,) = store.check()
+    with pytest.raises(DamagedMetadataError) as caught:
+        store.append(TOPIC, 0, [b"w"])
+    assert (str(caught.value), caught.value.path) == (problem.message, problem.path)
+
+
+def test_a_commit_that_nobody_finishes_is_a_warning_until_somebody_does(tmp_path: Path) -> None:
+    make_store(tmp_path).close()
+    vfs = faulty(tmp_path)
+    committer = on(vfs)
+    stage = committer.stage("job")
+    stage.write(TOPIC, 0, columns_of([b"v"]))
+    parts = stage.finish()
+
+    def die(kind: str, path: str) -> None:
+        if kind == "pwritev" and "/segments/" in path:
+            raise CrashError("behind the commit point")
+
+    vfs.hook = die
+    with pytest.raises(CrashError):
+        committer.commit("job", parts)
+    store = Store.open(tmp_path)
+    assert unfinished(store.check()) == []  # it may be at it
+    (intent,) = (tmp_path / "meta/intents").glob("*.json")
+    long_ago = time.time() - 3600
+    os.utime(intent, (long_ago, long_ago))
+    (problem,) = unfinished(store.check())
+    assert (problem.severity, problem.code) == ("warning", "RECOVERY_NEEDED")
+    store.repair()
+    assert (store.check(), values(store)) == ([], [b"v"])
+
+
+def unfinished(problems: list[Problem]) -> list[Problem]:
+    return [problem for problem in problems if "commit is pending" in problem.message]
