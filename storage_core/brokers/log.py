@@ -12,14 +12,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
-
 from ..commit.append_staged import read_part
 from ..commit.intents import PartitionIntent
 from ..config import StoreConfig
 from ..errors import WriteFailedError
 from ..format.columns import Columns
-from ..format.frame_scan import frame_columns
 from ..io.io_errors import closed_for_writing, is_harmless, write_failure
 from ..io.locks import ensure_lock_file, locked
 from ..log.partition_log import WriteBarrier
@@ -129,7 +126,7 @@ class RowLog:
     def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:
         for part in intent.parts:
             for frame in read_part(self._vfs, part):
-                yield frame_columns(frame.header, pa.py_buffer(frame.buffers[1]))
+                yield frame.columns()
 
     def flush(self) -> None:
         """Nothing waits: every append syncs."""

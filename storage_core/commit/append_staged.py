@@ -1,29 +1,26 @@
-"""Putting staged frames behind the end of a native log, as often as it takes.
+"""Appending staged frames to a native log, idempotently.
 
-The log itself says how far an earlier attempt came: records below its end are there already, and
-because nothing else is appended while a commit is pending, they are the commit's own. So the same
-call finishes a commit after a crash at any point.
+The log itself says how far an earlier attempt came: the records below its end are there already. No
+other writer appends while a commit is pending, so those records are the commit's own. The same call
+therefore finishes a commit after a crash at any point.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
+from ..config import MAX_FRAME_BYTES
 from ..errors import BrokenFrameError, DamagedLogError
-from ..format.columns import Columns, concat_columns
 from ..format.frame import CODECS
-from ..format.frame_encode import EncodedFrame
-from ..format.frame_scan import frame_columns, frames_at
+from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
+from ..format.frame_scan import StoredFrame, frames_at
 from ..log.partition_log import PartitionLog
 from ..log.tail import Tail
 from ..vfs import Vfs
 from .intents import PartitionIntent
 from .staging import StagedPart, frame_checksum
 
-# Smaller frames are joined on the way: a frame of one record costs 284 bytes and 20 us per read.
-_SMALL_FRAME_BYTES = 128 << 10
+_JOINED_RECORDS = 8192
 
 
 def append_staged(vfs: Vfs, log: PartitionLog, intent: PartitionIntent) -> None:
@@ -39,18 +36,20 @@ def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
         DamagedLogError: a staged part is not what its task wrote.
     """
     offset = intent.start
-    small = _SmallFrames(tail)
+    appender = _Appender(tail)
     for part in intent.parts:
-        missing = offset + part.records - max(tail.end + small.rows, offset)
-        if missing > 0:
-            if part.own_file and missing == part.records:
-                small.flush()
-                tail.sync()
-                tail.adopt_file(part.path, part.size, part.records)
-            else:
-                _copy(vfs, tail, part, part.records - missing, small)
+        done = max(appender.end - offset, 0)
+        if part.own_file and 0 == done < part.records:
+            appender.flush()
+            tail.sync()
+            tail.adopt_file(part.path, part.size, part.records)
+        elif done < part.records:
+            for frame in read_part(vfs, part):
+                if done < frame.header.records:
+                    appender.add(frame, skip=done)
+                done = max(done - frame.header.records, 0)
         offset += part.records
-    small.flush()
+    appender.flush()
     if tail.end != intent.end:
         raise DamagedLogError(
             f"{intent.topic}-{intent.partition}: a commit should end at offset {intent.end}, the "
@@ -61,47 +60,41 @@ def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
         )
 
 
-class _SmallFrames:
-    """Records of small frames that wait to be written as one, under the codec they came with."""
+class _Appender:
+    """Appends staged frames: large ones as they are, small ones joined, each under its codec."""
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
-        self._waiting: list[Columns] = []
+        self._waiting = FrameBuilder(_JOINED_RECORDS, MAX_FRAME_BYTES)
         self._codec = 0
-        self.rows = 0
 
-    def add(self, columns: Columns, codec: int) -> None:
-        if codec != self._codec:
+    @property
+    def end(self) -> int:
+        """Where the log ends once all that waits is written."""
+        return self._tail.end + self._waiting.rows
+
+    def add(self, frame: StoredFrame, skip: int) -> None:
+        """Append a frame's records but for the first ``skip``."""
+        header = frame.header
+        if not skip and header.raw_length >= SMALL_FRAME_BYTES:
             self.flush()
-        self._codec = codec
-        self._waiting.append(columns)
-        self.rows += columns.count
-        if self.rows >= 8192:
+            self._tail.write_frame(frame.encoded())
+            return
+        if header.codec != self._codec:
+            self.flush()
+        self._codec = header.codec
+        columns = frame.columns()
+        self._waiting.add(columns.slice(skip, columns.count) if skip else columns)
+        if self._waiting.is_full:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            self._tail.write(concat_columns(self._waiting), CODECS[self._codec])
-        self._waiting, self.rows = [], 0
+        """Write all that waits."""
+        if self._waiting.rows:
+            self._tail.write(self._waiting.take_all(), CODECS[self._codec])
 
 
-def _copy(vfs: Vfs, tail: Tail, part: StagedPart, skip: int, small: _SmallFrames) -> None:
-    """Append a part's frames but for its first ``skip`` records; small ones wait in ``small``."""
-    for frame in read_part(vfs, part):
-        header = frame.header
-        if skip >= header.records:
-            skip -= header.records
-            continue
-        if skip or header.raw_length < _SMALL_FRAME_BYTES:
-            columns = frame_columns(header, pa.py_buffer(frame.buffers[1]))
-            small.add(columns.slice(skip, columns.count) if skip else columns, header.codec)
-            skip = 0
-        else:
-            small.flush()
-            tail.write_frame(frame)
-
-
-def read_part(vfs: Vfs, part: StagedPart) -> Iterator[EncodedFrame]:
+def read_part(vfs: Vfs, part: StagedPart) -> Iterator[StoredFrame]:
     """The frames of a part, each checked, and all of them against the part's checksum.
 
     Raises:
@@ -109,9 +102,8 @@ def read_part(vfs: Vfs, part: StagedPart) -> Iterator[EncodedFrame]:
     """
     checksum = 0
     try:
-        for stored in frames_at(vfs, part.path, part.runs):
-            frame = stored.encoded()
-            checksum = frame_checksum(frame.buffers, checksum)
+        for frame in frames_at(vfs, part.path, part.runs):
+            checksum = frame_checksum(frame.encoded().buffers, checksum)
             yield frame
     except BrokenFrameError as error:
         raise _damaged(part, str(error)) from error

@@ -21,13 +21,13 @@ from ..errors import WriteFailedError
 from ..format.columns import Columns
 from ..format.file_names import check_name
 from ..format.frame import HEADER_BYTES, TRAILER_BYTES
+from ..format.frame_builder import FrameBuilder
 from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from ..format.record_sizes import check_sizes
 from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
 from ..io.parallel import spread_waits
 from ..vfs import Buffer, Vfs
-from .frame_builder import FrameQueue
 
 OWN_FILE_BYTES = 16 * MIB
 SUFFIX = ".frames"
@@ -104,7 +104,7 @@ class _Part:
 
     config: StoreConfig
     check: StageCheck
-    queue: FrameQueue
+    queue: FrameBuilder
     runs: list[tuple[int, int]] = field(default_factory=list)
     records: int = 0
     checksum: int = 0
@@ -155,7 +155,8 @@ class Stage:
         part = self._parts.get((topic, partition))
         if part is None:
             check, config = self._check_of(topic, partition), self._config_of(topic)
-            part = self._parts[topic, partition] = _Part(config, check, FrameQueue(config))
+            queue = FrameBuilder(config.frame_records, config.frame_bytes)
+            part = self._parts[topic, partition] = _Part(config, check, queue)
         check_sizes(columns.bounds, part.config.max_record_bytes)
         part.check(columns)
         part.queue.add(columns)

@@ -120,6 +120,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
     same_time = all(
         isinstance(part.timestamps, int) and part.timestamps == first.timestamps for part in parts
     )
+    offsets = [part.offsets for part in parts if part.offsets is not None]
     return Columns(
         count=sum(part.count for part in parts),
         timestamps=first.timestamps
@@ -132,6 +133,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
         value=_concat([part.value for part in parts], parts, pa.binary()),
         headers=_concat([part.headers for part in parts], parts, HEADERS),
         bounds=bounds_of(np.concatenate([np.diff(part.bounds) for part in parts])),
+        offsets=None if len(offsets) < len(parts) else np.concatenate(offsets),
     )
 
 

@@ -64,6 +64,31 @@ class StoredFrame(NamedTuple):
         """The frame as buffers, to be written elsewhere."""
         return EncodedFrame([pack_header(self.header), self.rest], self.header)
 
+    def columns(self) -> Columns:
+        """The records of a checked frame; offsets, from the frame's start, only if it has holes.
+
+        Raises:
+            BrokenFrameError: the body is not what the header says.
+        """
+        header = self.header
+        batch = decode_body(header, self.rest)
+        found = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+        stamps = found.get("timestamp")
+        key, value, headers = found.get("key"), found.get("value"), found.get("headers")
+        deltas = found.get("offset_delta")
+        return Columns(
+            count=header.records,
+            timestamps=header.min_timestamp
+            if stamps is None
+            else stamps.cast(pa.int64()).to_numpy(zero_copy_only=False),
+            timestamp_type=header.timestamp_type,
+            key=key,
+            value=value,
+            headers=headers,
+            bounds=record_bounds(key, value, headers, header.records),
+            offsets=None if deltas is None else deltas.to_numpy().astype(np.int64),
+        )
+
 
 def walk_frames(
     source: Source, base: int, *, at: OffsetPosition | None = None, bodies: bool
@@ -215,31 +240,6 @@ def read_frames(
         wanted = min(2 * wanted, _AHEAD_FRAMES)
     if damage is not None:
         raise damage
-
-
-def frame_columns(header: FrameHeader, rest: bytes | memoryview) -> Columns:
-    """A frame's records as columns; their offsets only where there are holes, from its start on.
-
-    Raises:
-        BrokenFrameError: the body is not what the header says.
-    """
-    batch = decode_body(header, rest)
-    found = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
-    stamps = found.get("timestamp")
-    key, value, headers = found.get("key"), found.get("value"), found.get("headers")
-    deltas = found.get("offset_delta")
-    return Columns(
-        count=header.records,
-        timestamps=header.min_timestamp
-        if stamps is None
-        else stamps.cast(pa.int64()).to_numpy(zero_copy_only=False),
-        timestamp_type=header.timestamp_type,
-        key=key,
-        value=value,
-        headers=headers,
-        bounds=record_bounds(key, value, headers, header.records),
-        offsets=None if deltas is None else deltas.to_numpy().astype(np.int64),
-    )
 
 
 def _placed(

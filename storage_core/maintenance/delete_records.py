@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..format.frame_scan import StoredFrame, frame_columns
+from ..format.frame_scan import StoredFrame
 from ..segments.sealed import Sealed, SealedLog
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten
@@ -67,7 +67,7 @@ def _rest(replacer: Replacer, segment: Sealed, offset: int, pace: Pace) -> Rewri
 
 
 def _rows_from(frame: StoredFrame, offset: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    deltas = frame_columns(frame.header, frame.rest).offsets
+    deltas = frame.columns().offsets
     first = offset - frame.offset
     if deltas is not None:
         first = int(np.searchsorted(deltas, first))

@@ -8,7 +8,6 @@ from ..config import Compression
 from ..errors import StoppedError
 from ..format.frame import CODECS
 from ..format.frame_encode import draft_frame, finish_frame
-from ..format.frame_scan import frame_columns
 from ..segments.sealed import Sealed, SealedLog
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten
@@ -63,7 +62,7 @@ def planned_recompression(
 def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level: int) -> int:
     old = new = 0
     for frame in files.frames(segment):
-        columns = frame_columns(frame.header, frame.rest)
+        columns = frame.columns()
         encoded = finish_frame(
             draft_frame(
                 columns,

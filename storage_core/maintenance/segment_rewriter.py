@@ -8,22 +8,22 @@ thousands of records; frames whose times are of different kinds are not, since a
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..config import StoreConfig
-from ..format.columns import Columns, Int64s, concat_columns
+from ..format.columns import Columns, Int64s
 from ..format.frame import CODECS, MAX_SPAN
+from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
-from ..format.frame_scan import StoredFrame, frame_columns
+from ..format.frame_scan import StoredFrame
 from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
 from ..io.durable import write_all
 from ..types import TIMESTAMP_SUPPLIED
 from ..vfs import Buffer, Vfs
 
-# Smaller frames are joined on the way: a frame of one record costs 284 bytes and 20 us per read.
-SMALL_FRAME_BYTES = 128 << 10
 _WRITE_BYTES = 4 << 20
 _NOTHING = Columns(
     0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.zeros(1, dtype=np.int64)
@@ -57,8 +57,12 @@ class SegmentRewriter:
         self._buffers: list[Buffer] = []
         self._buffered = 0
         self._written = 0
-        self._waiting = _Waiting(base)
+        self._waiting = FrameBuilder(config.frame_records, config.frame_bytes)
+        self._form = (0, 0)
+        """Codec and timestamp type of the records that wait: a frame has one of each."""
         self._end = base
+        self._covered = base
+        """The frames added so far reach this offset; those from ``_end`` on wait."""
         self._records = 0
 
     @property
@@ -75,22 +79,20 @@ class SegmentRewriter:
     def add(self, frame: StoredFrame, *, rows: Int64s | None = None, codec: int) -> None:
         """Add a frame's records, or some of them, under ``codec``; small ones wait for more."""
         header = frame.header
-        columns = frame_columns(header, frame.rest)
+        columns = frame.columns()
         offsets = columns.offsets
         offsets = np.arange(header.records) if offsets is None else offsets
         if rows is not None:
             columns, offsets = columns.take(rows), offsets[rows]
-        size = columns.size
-        waiting = self._waiting
-        if columns.count and (
-            (waiting.codec, waiting.kind) != (codec, header.timestamp_type)
-            or waiting.rows + columns.count > self._config.frame_records
-            or waiting.size + size > self._config.frame_bytes
-        ):
+        form = (codec, header.timestamp_type)
+        if columns.count and (self._form != form or not self._waiting.fits(columns)):
             self._flush()
-        if frame.end_offset - self._waiting.start > MAX_SPAN:
+        if frame.end_offset - self._end > MAX_SPAN:
             self._flush(holes=True)
-        self._waiting.add(columns, offsets + frame.offset, size, codec, frame.end_offset)
+        self._covered = frame.end_offset
+        if columns.count:
+            self._form = form
+            self._waiting.add(replace(columns, offsets=offsets + frame.offset))
 
     def carry(self, frame: StoredFrame, codec: int | None = None) -> None:
         """Add a whole frame the cheapest way: copied, unless it is small or has another codec."""
@@ -125,24 +127,25 @@ class SegmentRewriter:
 
     def _flush(self, *, holes: bool = False) -> None:
         """Write what waits as one frame; a hole alone stays with what comes, unless it must go."""
-        waiting = self._waiting
-        if waiting.end == waiting.start or (not waiting.rows and not holes):
+        if self._covered == self._end or not (self._waiting.rows or holes):
             return
-        columns = concat_columns(waiting.columns) if waiting.columns else _NOTHING
-        deltas = None
-        if waiting.rows:
-            found = np.concatenate(waiting.offsets) - waiting.start
-            deltas = None if int(found[-1]) + 1 == waiting.rows else found
+        columns, codec, deltas = _NOTHING, 0, None
+        if self._waiting.rows:
+            columns, codec = self._waiting.take_all(), self._form[0]
+            assert columns.offsets is not None
+            deltas = columns.offsets - self._end
+            deltas = None if int(deltas[-1]) + 1 == columns.count else deltas
+        start = self._end - self._base
         self._add(
             finish_frame(
                 draft_frame(
                     columns,
-                    relative_offset=waiting.start - self._base,
-                    recovery_point=waiting.start - self._base,
-                    compression=CODECS[waiting.codec] if waiting.rows else "none",
+                    relative_offset=start,
+                    recovery_point=start,
+                    compression=CODECS[codec],
                     level=self._config.compression_level,
                     deltas=deltas,
-                    span=waiting.end - waiting.start,
+                    span=self._covered - self._end,
                 )
             )
         )
@@ -154,7 +157,7 @@ class SegmentRewriter:
         self._buffered += header.length
         self._end += header.span
         self._records += header.records
-        self._waiting = _Waiting(self._end)
+        self._covered = self._end
         if self._buffered >= _WRITE_BYTES:
             self._write()
 
@@ -163,22 +166,3 @@ class SegmentRewriter:
         self._written = write_all(self._vfs, self._fd, self._buffers, start)
         self._vfs.begin_writeback(self._fd, start, self._written - start)
         self._buffers, self._buffered = [], 0
-
-
-class _Waiting:
-    """Records that will be one frame from offset ``start`` on, and the offsets they cover."""
-
-    def __init__(self, start: int) -> None:
-        self.start = self.end = start
-        self.columns: list[Columns] = []
-        self.offsets: list[Int64s] = []
-        self.rows = self.size = self.codec = self.kind = 0
-
-    def add(self, columns: Columns, offsets: Int64s, size: int, codec: int, end: int) -> None:
-        self.end = end
-        if columns.count:
-            self.codec, self.kind = codec, columns.timestamp_type
-            self.columns.append(columns)
-            self.offsets.append(offsets)
-            self.rows += columns.count
-            self.size += size

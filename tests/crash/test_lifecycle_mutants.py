@@ -30,7 +30,8 @@ def drop_the_rest(replacer: Replacer, segment: Any, offset: int, pace: Any) -> N
 
 def short(self: SegmentRewriter) -> Rewritten:
     """A file without what waits to be written."""
-    self._waiting.columns, self._waiting.offsets, self._waiting.rows = [], [], 0
+    if self._waiting.rows:
+        self._waiting.take_all()
     return FINISH(self)
 
 

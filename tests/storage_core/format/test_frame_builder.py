@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core import StoreConfig
-from storage_core.commit.frame_builder import FrameQueue
 from storage_core.format.columns import Columns
+from storage_core.format.frame_builder import FrameBuilder
 from storage_core.types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
 from tests.support.stores import columns_of
 
@@ -20,14 +19,14 @@ def stamped(values: list[bytes], time: int, kind: int = TIMESTAMP_APPENDED) -> C
     return replace(columns_of(values), timestamps=time, timestamp_type=kind)
 
 
-def queue_of(*batches: Columns, records: int = 4, size: int = 1024) -> FrameQueue:
-    queue = FrameQueue(StoreConfig(frame_records=records, frame_bytes=size))
+def queue_of(*batches: Columns, records: int = 4, size: int = 1024) -> FrameBuilder:
+    queue = FrameBuilder(records, size)
     for batch in batches:
         queue.add(batch)
     return queue
 
 
-def taken(queue: FrameQueue) -> list[list[bytes]]:
+def taken(queue: FrameBuilder) -> list[list[bytes]]:
     frames = []
     while queue.rows:
         column = queue.take().value

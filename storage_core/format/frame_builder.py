@@ -1,4 +1,4 @@
-"""Records on their way into a staged file: they wait here until they fill a frame."""
+"""Records that wait until they fill a frame: batches joined, or cut, to the size of one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..config import StoreConfig
-from ..format.columns import Columns, concat_columns
-from ..format.record_sizes import fitting_rows
 from ..types import TIMESTAMP_APPENDED
+from .columns import Columns, concat_columns
+from .record_sizes import fitting_rows
+
+# Whoever copies frames joins smaller ones: a frame of one record costs 284 bytes and 20 us a read.
+SMALL_FRAME_BYTES = 128 << 10
 
 
-class FrameQueue:
-    """The waiting records of one topic-partition, in their order. Used by one thread."""
+class FrameBuilder:
+    """Waiting records of one topic-partition, in their order. Used by one thread.
 
-    def __init__(self, config: StoreConfig) -> None:
-        self._config = config
+    A frame gets at most ``max_records`` records and ``max_bytes`` bytes of them.
+    """
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self._max_records = max_records
+        self._max_bytes = max_bytes
         self._waiting: deque[Columns] = deque()
         self.rows = 0
         self.size = 0
@@ -24,13 +30,25 @@ class FrameQueue:
     @property
     def is_full(self) -> bool:
         """Whether a whole frame waits."""
-        return self.rows >= self._config.frame_records or self.size >= self._config.frame_bytes
+        return self.rows >= self._max_records or self.size >= self._max_bytes
+
+    def fits(self, columns: Columns) -> bool:
+        """Whether all that waits and these records can be one frame."""
+        rows, size = self.rows + columns.count, self.size + columns.size
+        return rows <= self._max_records and size <= self._max_bytes
 
     def add(self, columns: Columns) -> None:
-        """Queue records behind the others."""
+        """Let records wait after the others."""
         self._waiting.append(columns)
         self.rows += columns.count
         self.size += columns.size
+
+    def take_all(self) -> Columns:
+        """All that waits, at least one record, as one batch."""
+        taken = concat_columns(self._waiting)
+        self._waiting.clear()
+        self.rows = self.size = 0
+        return taken
 
     def take(self) -> Columns:
         """The records of the next frame, no more than one may hold, at least one.
@@ -39,8 +57,8 @@ class FrameQueue:
         smaller ones are joined, and with what follows them, which copies them.
         """
         share = self._even_share(self._waiting[0])
-        pieces = [self._cut(share, self._config.frame_bytes)]
-        if 2 * share < self._config.frame_records and 2 * pieces[0].size < self._config.frame_bytes:
+        pieces = [self._cut(share, self._max_bytes)]
+        if 2 * share < self._max_records and 2 * pieces[0].size < self._max_bytes:
             pieces += self._followers(pieces[0])
         taken = concat_columns(_stamped_together(pieces))
         self.rows -= taken.count
@@ -49,14 +67,14 @@ class FrameQueue:
 
     def _even_share(self, batch: Columns) -> int:
         """How many records each frame of a batch gets, if all get about as many."""
-        by_rows = -(-batch.count // self._config.frame_records)
-        by_size = -(-batch.size // self._config.frame_bytes)
+        by_rows = -(-batch.count // self._max_records)
+        by_size = -(-batch.size // self._max_bytes)
         return -(-batch.count // max(by_rows, by_size))
 
     def _followers(self, first: Columns) -> Iterator[Columns]:
-        """What fits into the frame behind its first records."""
-        rows = self._config.frame_records - first.count
-        room = self._config.frame_bytes - first.size
+        """What fits into the frame after its first records."""
+        rows = self._max_records - first.count
+        room = self._max_bytes - first.size
         while self._waiting and fitting_rows(self._waiting[0].bounds, rows, room):
             yield (piece := self._cut(rows, room))
             rows -= piece.count
@@ -74,8 +92,8 @@ class FrameQueue:
 def _stamped_together(pieces: Sequence[Columns]) -> Sequence[Columns]:
     """The same records; if all were stamped on the way in, the last stamp is everyone's.
 
-    One time for a frame takes no room in it, where batches that came a moment apart would make it
-    hold a column of eight bytes for each record.
+    A frame with one time stores no column for it. Batches that came a moment apart would cost eight
+    bytes for each record.
     """
     stamps = [
         piece.timestamps
