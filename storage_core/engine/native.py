@@ -26,7 +26,7 @@ from ..maintenance import topics as maintenance
 from ..maintenance.native import NativeMaintenance
 from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
-from ..metadata.identity import Identity
+from ..metadata.identity import Ownership
 from ..metadata.topic_file import TopicFile, gets_syncs
 from ..segments.partition_reader import PartitionReader
 from ..segments.segment_reader import NativeSegments, ReadCaches
@@ -43,14 +43,14 @@ class NativeEngine(BaseEngine):
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
         commits = CommitState(vfs, "meta", "staging")
+        self._ownership = Ownership(vfs, config)
         self._catalog = Catalog(vfs, config)
-        self._logs = OpenLogs(vfs, self._catalog, config, commits, self._owner)
+        self._logs = OpenLogs(vfs, self._catalog, config, commits, self._ownership)
         committer = Committer(vfs, commits, self._logs, partial(append_staged, vfs), config)
         super().__init__(vfs, config, commits, committer)
         self._caches = ReadCaches(vfs, config)
         self._lock = threading.Lock()
         self._readers: dict[tuple[UUID, int], PartitionReader] = {}
-        self._identity: Identity | None = None
         self._flusher = Flusher(self.flush)
 
     def topics(self) -> list[str]:
@@ -82,16 +82,12 @@ class NativeEngine(BaseEngine):
         return Checker(self._vfs, self._config, self._catalog).run()
 
     def require_writable(self) -> None:
-        if self._identity is None:
-            self._identity = identity.require_writable(self._vfs, self._config)
-
-    def _owner(self) -> Identity:
-        self.require_writable()
-        assert self._identity is not None
-        return self._identity
+        self._ownership.require_writable()
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
-        return self._catalog.create(topic, partitions, settings, self._owner().uuid)
+        return self._catalog.create(
+            topic, partitions, settings, self._ownership.require_writable().uuid
+        )
 
     def delete_topic(self, topic: str) -> None:
         # A commit that is pending goes on without the topic, as if it had come just before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from ..errors import StorageError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors, watermark_lost
 from ..metadata import checkpoint, high_watermark
 from ..metadata.catalog import Catalog
-from ..metadata.identity import Identity, require_member
+from ..metadata.identity import Ownership
 from ..metadata.topic_file import TopicFile
 from ..types import RecoveryReport
 from ..vfs import Vfs
@@ -42,13 +42,13 @@ class OpenLogs:
         catalog: Catalog,
         config: StoreConfig,
         barrier: TopicBarrier,
-        owner: Callable[[], Identity],
+        ownership: Ownership,
     ) -> None:
         self._vfs = vfs
         self._catalog = catalog
         self._config = config
         self._barrier = barrier
-        self._owner = owner
+        self._ownership = ownership
         self._lock = threading.Lock()
         self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._checkpointed = vfs.monotonic()
@@ -60,7 +60,7 @@ class OpenLogs:
         """The log of a partition, under the settings that its topic has now."""
         with typed_metadata_errors(topic):
             found = self._catalog.get(topic)
-        require_member(topic, found.store_uuid, self._owner())
+        self._ownership.require_member(topic, found.store_uuid)
         with self._lock:
             known = self._logs.get((topic, partition))
             if known is not None and known[0] == found:

@@ -159,12 +159,30 @@ def require_writable(vfs: Vfs, config: StoreConfig) -> Identity:
     return found
 
 
-def require_member(topic: str, topic_store: object, store: Identity) -> None:
-    """Refuse to write a topic that was copied in from another store."""
-    if topic_store != store.uuid:
-        raise IdentityError(
-            f"topic {topic!r} belongs to store {topic_store}, but this is store {store.uuid}. "
-            "Copying a single topic directory is not supported: use convert, or copy the store.",
-            topic=topic,
-            path=f"topics/{topic}/topic.json",
-        )
+class Ownership:
+    """Whether this process may write to a store, and which topics are the store's own.
+
+    The directory is checked once; a topic whenever a log of it is asked for.
+    """
+
+    def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
+        self._vfs = vfs
+        self._config = config
+        self._identity: Identity | None = None
+
+    def require_writable(self) -> Identity:
+        if self._identity is None:
+            self._identity = require_writable(self._vfs, self._config)
+        return self._identity
+
+    def require_member(self, topic: str, topic_store: uuid.UUID) -> None:
+        """Refuse to write to a topic that was copied in from another store."""
+        store = self.require_writable().uuid
+        if topic_store != store:
+            raise IdentityError(
+                f"topic {topic!r} belongs to store {topic_store}, but this is store {store}. "
+                "Copying a single topic directory is not supported: use convert, or copy the "
+                "store.",
+                topic=topic,
+                path=f"topics/{topic}/topic.json",
+            )

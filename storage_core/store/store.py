@@ -131,8 +131,7 @@ class Store(LifecycleStore):
             WriteFailedError: nothing of this call is visible; what was acknowledged before is safe.
         """
         self._require_writable()
-        self._require_partition(topic, partition)
-        config = self._engine.log(topic, partition).config
+        config = self._require_partition(topic, partition).config(self._config)
         columns = make_columns(
             values,
             keys,
