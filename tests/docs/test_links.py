@@ -1,4 +1,4 @@
-"""The links between the documents lead somewhere."""
+"""The links between the documents lead somewhere, and the files that they name are there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import pytest
 
 from tests.support.paths import ROOT
 
+DECISIONS = ROOT / "docs" / "decisions"
 DOCUMENTS = sorted(
-    path
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*.md")]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.md")]
 )
+FOLDERS = ("storage_core", "cursus_spark", "tests", "benchmarks", "examples", "conf", "docs")
+MADE_LATER = {"benchmarks/results/"}
+
+
+def names(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def anchors(document: Path) -> set[str]:
@@ -22,7 +28,7 @@ def anchors(document: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in kept}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
 def test_every_link_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", document.read_text())
     for name, place in links:
@@ -31,9 +37,22 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         assert not place or place in anchors(target), f"{name}#{place}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=names)
+def test_every_file_that_a_page_names_is_there(document: Path) -> None:
+    named = set(re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+)`", document.read_text()))
+    assert sorted(name for name in named - MADE_LATER if not (ROOT / name).exists()) == []
+
+
 def test_the_readme_leads_to_every_document() -> None:
     text = (ROOT / "README.md").read_text()
-    missing = [
-        path.name for path in (ROOT / "docs").glob("*.md") if f"docs/{path.name}" not in text
-    ]
-    assert missing == []
+    pages = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("[A-Z]*.md"), DECISIONS / "README.md"]
+    assert [
+        names(page) for page in pages if page.name != "README.md" and names(page) not in text
+    ] == []
+    assert "docs/decisions/" in text
+
+
+def test_the_index_leads_to_every_decision() -> None:
+    text = (DECISIONS / "README.md").read_text()
+    pages = [page.name for page in DECISIONS.glob("*.md") if page.name != "README.md"]
+    assert [page for page in pages if f"({page})" not in text] == []
