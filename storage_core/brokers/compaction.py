@@ -1,20 +1,21 @@
-"""Compacting closed files of a cursus broker's partition the way the broker itself does.
+"""Compacting sealed files of a cursus broker's partition the way the broker itself does.
 
-A record goes if it has a key, belongs to no transaction and is no control record, a later record of
-that kind has the same key in a closed file, and its producer, if it names one, has a later record
-there too. Empty values are values. Offsets stay; log and index get their old names.
+A record goes if all of this is true: it has a key; it belongs to no transaction and is no control
+record; a sealed file has a later such record of the same key; and a sealed file has a later record
+of its producer, if it names one. Empty values are values. Offsets stay; log and index get their old
+names.
 
-``<log>.compacted-<size>`` beside a log says that its holes are meant, and counts only for a log of
-that size. So it comes first: then the new file is renamed over the log, which decides it, then the
-index follows, and last the mark of an earlier size goes. The old index may lead astray meanwhile,
-but whoever uses it looks whether the record is there. The broker is stopped.
+``<log>.compacted-<size>`` beside a log tells the broker that the holes are meant. It counts only
+for a log of that size, so it is written first. Then the new file is renamed over the log, which is
+the decision. Then the index follows, and last the sidecar of an earlier size goes. Until then the
+old index may lead to wrong places, but every reader checks the record that an entry leads to. The
+broker is stopped.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,9 +25,14 @@ import pyarrow as pa
 from ..errors import BrokenFrameError
 from ..format.columns import Int64s
 from ..io.byte_source import WindowSource
-from ..io.durable import create_file, replace_file, write_all
-from ..maintenance.key_digest import SEED_BYTES, Digests, digests
-from ..maintenance.key_table import KeyTable
+from ..io.durable import create_file, make_directories, parent, replace_file, sync_file, write_all
+from ..io.io_errors import typed_read_errors, typed_write_errors
+from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import STATE_DIRECTORY
+from ..maintenance.compaction import Bools, Compaction, Keyed
+from ..maintenance.compaction_policy import CleanerCheckpoint, LogToClean
+from ..maintenance.key_table import Digests, KeyTable, digests
+from ..maintenance.partition import Guard, PartitionMaintenance
 from ..maintenance.report import Pace
 from ..segments.sealed import Sealed
 from ..vfs import Buffer, Vfs
@@ -34,6 +40,7 @@ from .codecs.index import IndexEntries, encode_index
 from .codecs.records import Bodies, parse_bodies
 from .codecs.row_walk import walk_lanes
 from .codecs.rows import CURSUS_BROKER, Ending, Rows
+from .log import RowLog
 from .segments import COMPACTED
 
 _WINDOW_BYTES = 8 << 20
@@ -58,10 +65,10 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(vfs: Vfs, segment: Sealed) -> Iterator[_Chunk]:
-    """All records of a closed file; none if retention was faster.
+    """All records of a sealed file; none if retention has removed it.
 
     Raises:
-        BrokenFrameError: where one is not sound.
+        BrokenFrameError: a record is damaged.
     """
     try:
         fd = vfs.open(segment.path, "read")
@@ -89,109 +96,136 @@ def _chunks(vfs: Vfs, segment: Sealed) -> Iterator[_Chunk]:
         source.close()
 
 
-class BrokerCompactor:
-    """The keys and producers of a pass, and what may go. Not thread-safe."""
+class Compacted(NamedTuple):
+    """A file that waits to take a log's place: path, size and index entries."""
 
-    def __init__(self, vfs: Vfs, memory_bytes: int, pace: Pace) -> None:
-        self._vfs = vfs
-        self._memory = memory_bytes
-        self._pace = pace
-        self._seed = os.urandom(SEED_BYTES)
-        self._keys = self._producers = KeyTable(0)
-        self.removed = 0
+    path: str
+    size: int
+    entries: bytes
 
-    def note_producers(self, segments: Sequence[Sealed]) -> None:
-        """Note the last record of each producer in all closed files, before the first ``fill``.
 
-        Where there is no room for more, later ones are not known: then earlier ones stay.
+class BrokerCompaction(Compaction[_Chunk, Compacted]):
+    """The compaction of a cursus broker's files. A dry run does not use ``log`` and ``guard``."""
+
+    def __init__(
+        self,
+        of: PartitionMaintenance,
+        pace: Pace,
+        log: Callable[[], RowLog],
+        guard: Guard,
+    ) -> None:
+        super().__init__(of, f"{STATE_DIRECTORY}/cleaned/{of.topic}-{of.partition}.json", pace)
+        self._vfs = of.vfs
+        self._log = log
+        self._guard = guard
+        # Keys and producers share the memory.
+        self._table_bytes = of.config.compaction_memory_bytes * 3 // 4
+        self._producers = KeyTable(of.config.compaction_memory_bytes // 4)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        of = self._of
+        where = f"{of.topic}-{of.partition}"
+        lock = f"{STATE_DIRECTORY}/locks/{where}.upkeep"
+        with typed_write_errors(f"compacting {where}", of.topic):
+            ensure_lock_file(self._vfs, lock)
+            with locked(self._vfs, lock, of.config.lock_timeout_ms):
+                yield
+
+    def sealed(self) -> list[Sealed]:
+        return self._of.sealed(self._of.high_watermark())
+
+    def sync(self, segments: Sequence[Sealed]) -> None:
+        for segment in segments:
+            with suppress(FileNotFoundError):  # retention was faster
+                sync_file(self._vfs, segment.path)
+
+    def save(self, checkpoint: CleanerCheckpoint) -> None:
+        make_directories(self._vfs, parent(self._path))
+        super().save(checkpoint)
+
+    def prepare(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> int:  # noqa: ARG002
+        """Note the last record of each producer in all sealed files.
+
+        Once the table is full, later producers are not known: then their earlier records stay. The
+        first pass begins with the first file: a record that stayed for its producer goes once that
+        producer has a later one.
         """
-        self._producers = KeyTable(self._memory // 4)
-        for segment in segments:
-            for chunk in _chunks(self._vfs, segment):
-                self._pace.advance(chunk.rows.end)
+        total = log.total_bytes + log.bytes_to_read(0)
+        self._pace.begin("compact", self._of.topic, self._of.partition, total)
+        for segment in log.segments:
+            for chunk in self.batches(segment):
                 named = np.flatnonzero(_lengths(chunk, "producer") > 0)
-                if self._put(self._producers, chunk, "producer", named) is not None:
-                    return
+                keys = self._digests(chunk, "producer", named)
+                if self._producers.put_while_room(keys, chunk.bodies.offsets[named]) is not None:
+                    return 0
+        return 0
 
-    def fill(self, segments: Sequence[Sealed], start: int) -> int:
-        """Note the keys from offset ``start`` on; return how far it got."""
-        self._keys = KeyTable(self._memory * 3 // 4)
-        upto = start
-        for segment in segments:
-            if segment.end <= start:
-                continue
+    def batches(self, segment: Sealed) -> Iterator[_Chunk]:
+        with typed_read_errors(self._of.topic, self._of.partition, segment.path):
             for chunk in _chunks(self._vfs, segment):
                 self._pace.advance(chunk.rows.end)
-                keyed = np.flatnonzero(_plain_keyed(chunk) & (chunk.bodies.offsets >= start))
-                full_at = self._put(self._keys, chunk, "key", keyed)
-                if full_at is not None:
-                    return full_at
-            upto = segment.end
-        return upto
+                yield chunk
 
-    def _put(self, table: KeyTable, chunk: _Chunk, name: str, rows: Int64s) -> int | None:
-        """Note some of a chunk's records; the offset of the first that found no room, or None."""
-        offsets, at = chunk.bodies.offsets, 0
-        while at < len(rows):
-            room = table.capacity - table.count
-            if room <= 0:
-                return int(offsets[rows[at]])
-            part = rows[at : at + room]
-            table.put(self._digests(chunk, name, part), offsets[part])
-            at += room
-        return None
+    def keyed(self, batch: _Chunk, start: int) -> Keyed | None:
+        rows = np.flatnonzero(_plain_keyed(batch) & (batch.bodies.offsets >= start))
+        if not len(rows):
+            return None
+        keys = self._digests(batch, "key", rows)
+        # An empty value is a value: the broker has no tombstones.
+        no_tombstones = np.zeros(len(rows), dtype=np.bool_)
+        return Keyed(batch.rows.count, rows, batch.bodies.offsets[rows], keys, no_tombstones)
 
-    def survivors(self, chunk: _Chunk) -> Int64s:
-        """Rows that stay."""
-        offsets = chunk.bodies.offsets
-        gone = np.zeros(chunk.rows.count, dtype=np.bool_)
-        keyed = np.flatnonzero(_plain_keyed(chunk))
-        latest = self._keys.latest(self._digests(chunk, "key", keyed))
-        gone[keyed[latest > offsets[keyed]]] = True
-        named = np.flatnonzero(gone & (_lengths(chunk, "producer") > 0))
-        last = self._producers.latest(self._digests(chunk, "producer", named)) <= offsets[named]
-        gone[named[last]] = False
-        return np.flatnonzero(~gone)
+    def gone(self, batch: _Chunk, keyed: Keyed) -> Bools:
+        gone = super().gone(batch, keyed)
+        named = np.flatnonzero(gone & (_lengths(batch, "producer")[keyed.rows] > 0))
+        last = self._producers.latest(self._digests(batch, "producer", keyed.rows[named]))
+        gone[named[last <= keyed.offsets[named]]] = False
+        return gone
 
-    def rewrite(self, segment: Sealed) -> Compacted | None:
-        """A file without what may go, durable beside the log; None if nothing may."""
-        path, removed = f"{segment.path}.compacting", 0
+    def rewritten(self, segment: Sealed) -> Compacted | None:
+        path, before = f"{segment.path}.compacting", self._removed
         with suppress(FileNotFoundError):
             self._vfs.unlink(path)
         fd = self._vfs.open(path, "create")
         try:
             size, entries = 0, _Entries()
-            for chunk in _chunks(self._vfs, segment):
-                stays = self.survivors(chunk)
-                removed += chunk.rows.count - len(stays)
-                size = self._write(fd, chunk, stays, size, entries)
-                self._pace.advance(chunk.rows.end)
+            for chunk in self.batches(segment):
+                size = self._write(fd, chunk, self._staying(chunk), size, entries)
             self._vfs.fsync(fd)
         except BaseException:
             self._vfs.close(fd)
             self._vfs.unlink(path)
             raise
         self._vfs.close(fd)
-        if not removed:
+        if self._removed == before:
             self._vfs.unlink(path)
             return None
-        self.removed += removed
-        return Compacted(path, size, entries.encoded(), removed)
+        return Compacted(path, size, entries.encoded())
 
-    def estimate(self, segment: Sealed) -> tuple[int, int]:
-        """Records that would go from a file, and their bytes."""
-        gone = size = 0
-        for chunk in _chunks(self._vfs, segment):
-            stays = self.survivors(chunk)
-            kept = int((chunk.rows.lengths[stays] + CURSUS_BROKER.header_bytes).sum())
-            gone, size = gone + chunk.rows.count - len(stays), size + chunk.rows.end - kept
-            self._pace.advance(chunk.rows.end)
-        return gone, size
+    def replace(self, segment: Sealed, new: Compacted) -> bool:
+        log = self._log()
+
+        def swap() -> bool:
+            with log.exclusive():
+                return put_in_place(self._vfs, parent(segment.path), segment, new)
+
+        return self._guard(swap)
+
+    def size_after(self, segment: Sealed) -> int:
+        return sum(
+            int((chunk.rows.lengths[self._staying(chunk)] + CURSUS_BROKER.header_bytes).sum())
+            for chunk in self.batches(segment)
+        )
+
+    def _staying(self, chunk: _Chunk) -> Int64s:
+        rows = self.survivors(chunk)
+        return np.arange(chunk.rows.count) if rows is None else rows
 
     def _write(
         self, fd: int, chunk: _Chunk, stays: Int64s, position: int, entries: _Entries
     ) -> int:
-        """Write the rows that stay, neighbours together; return the position behind them."""
+        """Write the rows that stay, neighbours together; return the position after them."""
         lengths = chunk.rows.lengths[stays] + CURSUS_BROKER.header_bytes
         starts = chunk.rows.positions[stays]
         places = position + np.cumsum(lengths) - lengths
@@ -207,15 +241,6 @@ class BrokerCompactor:
 
     def _digests(self, chunk: _Chunk, name: str, rows: Int64s) -> Digests:
         return digests(chunk.bodies.text(name).column(chunk.data).take(pa.array(rows)), self._seed)
-
-
-class Compacted(NamedTuple):
-    """What waits to take a log's place: file, size, index entries, and how many records went."""
-
-    path: str
-    size: int
-    entries: bytes
-    removed: int
 
 
 class _Entries:
@@ -247,18 +272,18 @@ def put_in_place(vfs: Vfs, directory: str, segment: Sealed, new: Compacted) -> b
     if vfs.stat(segment.path) != segment.stat:
         vfs.unlink(new.path)
         return False
-    mark = f"{segment.path}.compacted-{new.size}"
-    # Also one that is there: whoever made it may have died before its contents were durable.
+    sidecar = f"{segment.path}.compacted-{new.size}"
+    # An existing one too: its writer may have crashed before the sync.
     with suppress(FileNotFoundError):
-        vfs.unlink(mark)
-    create_file(vfs, mark, COMPACTED)
+        vfs.unlink(sidecar)
+    create_file(vfs, sidecar, COMPACTED)
     vfs.fsync_dir(directory)
     vfs.rename(new.path, segment.path)
     vfs.fsync_dir(directory)
     replace_file(vfs, segment.path.removesuffix(".log") + ".index", new.entries)
     prefix = f"{segment.path.rpartition('/')[2]}.compacted-"
     for name in vfs.listdir(directory):
-        if name.startswith(prefix) and name != mark.rpartition("/")[2]:
+        if name.startswith(prefix) and name != sidecar.rpartition("/")[2]:
             vfs.unlink(f"{directory}/{name}")
     return True
 

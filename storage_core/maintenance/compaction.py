@@ -1,136 +1,303 @@
 """Compaction: of the records of a key only the last stays.
 
-One pass has two parts. First the keys of segments that are new since the last time go into a table
-of limited size, with the offset of their last record. Then every closed segment, also those that
-were compacted before, is read again, and written anew without the records whose key the table knows
-at a later offset. If the table fills up, the pass ends there; the next one begins where it ended.
+A pass has two parts. First the keys of the segments that are dirty go into a table of limited size,
+with the offset of their last record. Then every sealed segment is read again, also those that were
+compacted before, and rewritten without the records whose key has a later offset in the table. If
+the table fills up, the pass ends there and the next one begins where it ended.
 
-Records without a key stay. A null value says that its key is gone: it stays for a while, so that
-whoever reads from the start gets to know, and goes once a compaction that ended long enough ago had
-already removed all before it. Offsets stay what they are; where records went there are holes.
+Records without a key stay. A tombstone stays for ``delete_retention_ms``, so that a reader that
+started before sees it. It goes once a pass that ended long enough ago has removed all records of
+its key before it. Offsets never change; where records went there are holes.
+
+``Compaction`` holds the passes for every layout, ``NativeCompaction`` what native segments need.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..config import StoreConfig
 from ..errors import BrokenFrameError, StoppedError
+from ..format.columns import Int64s
 from ..format.frame import KEY, decode_body
 from ..format.frame_scan import StoredFrame
 from ..io.io_errors import typed_read_errors
 from ..segments.sealed import Sealed, SealedLog
-from . import clean_marks
-from .compaction_policy import MORE_PASSES, Dirt, dirty_ratio_of, not_due
-from .key_digest import SEED_BYTES, Digests, Int64s, digests
-from .key_table import KeyTable
+from .compaction_policy import CleanerCheckpoint, LogToClean
+from .key_table import SEED_BYTES, Digests, KeyTable, digests
+from .partition import PartitionMaintenance
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten, SegmentRewriter
 from .segment_swap import Replacer
 
 Bools = npt.NDArray[np.bool_]
 
+_MORE_PASSES = "the keys need more than one pass; this is the first"
+_CHANGED = "segments changed meanwhile"
 
-class _Keyed(NamedTuple):
-    """The records of a frame that have a key: rows, offsets, digests, and whose value is null."""
 
+class Keyed(NamedTuple):
+    """The records of a batch that have a key: ``rows`` of the batch's ``total``."""
+
+    total: int
     rows: Int64s
     offsets: Int64s
     keys: Digests
-    nulls: Bools
+    tombstones: Bools
 
 
-class Compactor:
-    """Compacts one partition, in as many passes as its keys need. Not thread-safe."""
+class _New(Protocol):
+    """A rewritten segment that waits to take the place of the old one."""
 
-    def __init__(self, files: SealedLog, config: StoreConfig, pace: Pace) -> None:
-        self._files = files
-        self._config = config
+    @property
+    def size(self) -> int: ...
+
+
+Batch = TypeVar("Batch")
+New = TypeVar("New", bound=_New)
+
+
+class Compaction(ABC, Generic[Batch, New]):
+    """One compaction of one partition, in as many passes as its keys need. Not thread-safe.
+
+    A batch is some records of a segment, as the layout reads them.
+    """
+
+    def __init__(self, of: PartitionMaintenance, checkpoint_path: str, pace: Pace) -> None:
+        self._of = of
+        self._path = checkpoint_path
         self._pace = pace
         self._seed = os.urandom(SEED_BYTES)
-        self._table = KeyTable(config.compaction_memory_bytes)
-        self._horizon = self.tombstones = self.removed = 0
-        self.report = UpkeepReport("compact", files.topic, files.partition)
+        self._table = KeyTable(0)
+        self._table_bytes = of.config.compaction_memory_bytes
+        self._horizon = self._tombstones = self._removed = 0
+        self._report = UpkeepReport("compact", of.topic, of.partition)
 
-    def fill(self, segments: Sequence[Sealed], start: int) -> int:
+    @abstractmethod
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other maintenance out of the partition; writers and readers go on."""
+
+    @abstractmethod
+    def sealed(self) -> list[Sealed]:
+        """The sealed segments below the high watermark, as they are now."""
+
+    @abstractmethod
+    def sync(self, segments: Sequence[Sealed]) -> None:
+        """Make every record of the segments durable."""
+
+    @abstractmethod
+    def batches(self, segment: Sealed) -> Iterator[Batch]:
+        """All records of a segment; none if retention has removed it."""
+
+    @abstractmethod
+    def keyed(self, batch: Batch, start: int) -> Keyed | None:
+        """The records with a key; None if there are none, or all offsets are below ``start``."""
+
+    @abstractmethod
+    def rewritten(self, segment: Sealed) -> New | None:
+        """The segment without the records that go, written beside it; None if all stay."""
+
+    @abstractmethod
+    def replace(self, segment: Sealed, new: New) -> bool:
+        """Put a rewritten segment in its place; False if the old one has changed since."""
+
+    @abstractmethod
+    def size_after(self, segment: Sealed) -> int:
+        """About how many bytes ``rewritten`` would leave. Changes nothing."""
+
+    def prepare(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> int:
+        """Get ready for the first pass; the offset that it starts at."""
+        self._horizon = log.delete_horizon
+        start = min(checkpoint.first_dirty_offset, log.segments[-1].end)
+        self._pace.begin("compact", self._of.topic, self._of.partition, log.bytes_to_read(start))
+        return start
+
+    def save(self, checkpoint: CleanerCheckpoint) -> None:
+        """Write the checkpoint after a pass."""
+        checkpoint.write(self._of.vfs, self._path, self._of.topic_uuid)
+
+    def run(self, min_dirty_ratio: float | None, *, dry_run: bool) -> UpkeepReport:
+        """Compact the partition, if enough is dirty; a dry run only reads the keys of one pass."""
+        config = self._of.config
+        ratio = config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
+        if dry_run:
+            return self._run(ratio, dry_run=True)
+        with self.held():
+            return self._run(ratio, dry_run=False)
+
+    def _run(self, min_dirty_ratio: float, *, dry_run: bool) -> UpkeepReport:
+        of = self._of
+        checkpoint = CleanerCheckpoint.read(of.vfs, self._path, of.topic_uuid)
+        log = LogToClean.of(self.sealed(), checkpoint, of.config, of.vfs.now_us())
+        if not log.is_due(min_dirty_ratio):
+            return replace(self._report, note=log.why_not_due(min_dirty_ratio))
+        try:
+            if dry_run:
+                return self._plan(log, self.prepare(log, checkpoint))
+            # What is removed is gone for good. The later records it goes for must not be lost in a
+            # power cut.
+            self.sync(log.segments)
+            return self._compact(log, checkpoint)
+        except StoppedError:
+            return self._report.stopped()
+
+    def _compact(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> UpkeepReport:
+        segments = list(log.segments)
+        start, end = self.prepare(log, checkpoint), segments[-1].end
+        while True:
+            upto = self._fill(segments, start)
+            if not self._remove_below(upto):
+                return replace(self._report, done=False, note=_CHANGED)
+            now_us = self._of.vfs.now_us()
+            checkpoint = checkpoint.after(upto, now_us, self._tombstones, self._horizon)
+            self.save(checkpoint)
+            if upto >= end or upto == start:  # retention may have removed the rest
+                return self._report
+            start, segments = upto, self.sealed()
+
+    def _plan(self, log: LogToClean, start: int) -> UpkeepReport:
+        """What the first pass would remove."""
+        upto = self._fill(log.segments, start)
+        for segment in log.segments:
+            if segment.base < upto:
+                before = self._removed
+                size = self.size_after(segment)
+                self._count(segment, size, self._removed - before)
+        more = upto < log.segments[-1].end
+        done = not self._report.segments_before and not more
+        return replace(self._report, done=done, note=_MORE_PASSES if more else "")
+
+    def _fill(self, segments: Sequence[Sealed], start: int) -> int:
         """Put the keys from offset ``start`` on into the table; return how far it got."""
-        self._table = KeyTable(self._config.compaction_memory_bytes)
+        self._table = KeyTable(self._table_bytes)
         upto = start
         for segment in segments:
             if segment.end <= start:
                 continue
-            with suppress(FileNotFoundError):  # retention was faster
-                full_at = self._fill_from(segment, start)
+            for batch in self.batches(segment):
+                keyed = self.keyed(batch, start)
+                if keyed is None:
+                    continue
+                first = int(np.searchsorted(keyed.offsets, start))
+                keys = keyed.keys.slice(first, len(keyed.rows))
+                full_at = self._table.put_while_room(keys, keyed.offsets[first:])
                 if full_at is not None:
                     return full_at
             upto = segment.end
         return upto
 
-    def _fill_from(self, segment: Sealed, start: int) -> int | None:
-        for frame in self._files.frames(segment):
-            self._pace.advance(frame.header.length)
-            if frame.end_offset > start and frame.header.columns & KEY:
-                full_at = self._put(self._keyed(frame), start)
-                if full_at is not None:
-                    return full_at
-        return None
+    def _remove_below(self, upto: int) -> bool:
+        """Rewrite every segment below ``upto`` that loses records; False if one has changed."""
+        self._tombstones, complete = 0, True
+        for segment in self.sealed():
+            if segment.base >= upto:
+                break
+            before = self._removed
+            new = self.rewritten(segment)
+            if new is None:
+                continue
+            if self.replace(segment, new):
+                self._count(segment, new.size, self._removed - before)
+            else:
+                complete = False
+        return complete
 
-    def _put(self, keyed: _Keyed, start: int) -> int | None:
-        """Put records into the table; the offset of the first that found no room, or None."""
-        at = int(np.searchsorted(keyed.offsets, start))
-        while at < len(keyed.rows):
-            room = self._table.capacity - self._table.count
-            if room <= 0:
-                return int(keyed.offsets[at])
-            part = slice(at, at + room)
-            keys = Digests(keyed.keys.first[part], keyed.keys.second[part])
-            self._table.put(keys, keyed.offsets[part])
-            at += room
-        return None
+    def _count(self, segment: Sealed, size: int, removed: int) -> None:
+        if removed:
+            self._report = self._report.counted(segment.size, size, removed)
 
-    def begin_removal(self, horizon: int) -> None:
-        """From here on count what goes and which null values stay."""
-        self._horizon, self.tombstones, self.removed = horizon, 0, 0
-
-    def survivors(self, frame: StoredFrame) -> Int64s | None:
-        """Rows of a frame that stay; None for all of them."""
-        if not frame.header.columns & KEY:
+    def survivors(self, batch: Batch) -> Int64s | None:
+        """Rows of a batch that stay; None for all of them."""
+        keyed = self.keyed(batch, 0)
+        if keyed is None:
             return None
-        keyed = self._keyed(frame)
-        gone = self._table.latest(keyed.keys) > keyed.offsets
-        gone |= keyed.nulls & (keyed.offsets < self._horizon)
-        self.tombstones += int(np.count_nonzero(keyed.nulls & ~gone))
+        gone = self.gone(batch, keyed)
+        self._tombstones += int(np.count_nonzero(keyed.tombstones & ~gone))
         count = int(np.count_nonzero(gone))
         if not count:
             return None
-        self.removed += count
-        stays = np.ones(frame.header.records, dtype=np.bool_)
+        self._removed += count
+        stays = np.ones(keyed.total, dtype=np.bool_)
         stays[keyed.rows[gone]] = False
         return np.flatnonzero(stays)
 
-    def rewritten(self, replacer: Replacer, segment: Sealed) -> Rewritten | None:
-        """A segment without what is gone, written aside; None if nothing is."""
+    def gone(self, batch: Batch, keyed: Keyed) -> Bools:  # noqa: ARG002
+        """Which of the records with a key go."""
+        gone: Bools = self._table.latest(keyed.keys) > keyed.offsets
+        return gone | (keyed.tombstones & (keyed.offsets < self._horizon))
+
+
+class NativeCompaction(Compaction[StoredFrame, Rewritten]):
+    """The compaction of native segments, a frame at a time. A dry run has no ``replacer``."""
+
+    def __init__(
+        self,
+        of: PartitionMaintenance,
+        files: SealedLog,
+        high_watermark: int,
+        replacer: Replacer | None,
+        pace: Pace,
+    ) -> None:
+        super().__init__(of, f"topics/{of.topic}/{of.partition}/cleaned.json", pace)
+        self._files = files
+        self._high_watermark = high_watermark
+        self._replacer = replacer
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._writing().held()
+
+    def sealed(self) -> list[Sealed]:
+        return self._files.segments(self._high_watermark)
+
+    def sync(self, segments: Sequence[Sealed]) -> None:  # noqa: ARG002
+        self._writing().settle()
+
+    def batches(self, segment: Sealed) -> Iterator[StoredFrame]:
+        with suppress(FileNotFoundError):
+            for frame in self._files.frames(segment):
+                self._pace.advance(frame.header.length)
+                yield frame
+
+    def keyed(self, batch: StoredFrame, start: int) -> Keyed | None:
+        header, files = batch.header, self._files
+        if batch.end_offset <= start or not header.columns & KEY:
+            return None
+        with typed_read_errors(files.topic, files.partition, files.directory):
+            body = decode_body(header, batch.rest)
+            if body is None:
+                raise BrokenFrameError("a frame with keys has no body", offset=batch.offset)
+        columns = dict(zip(body.schema.names, body.columns, strict=True))
+        key, value, deltas = columns["key"], columns.get("value"), columns.get("offset_delta")
+        present: Bools = key.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(present)
+        offsets = rows if deltas is None else deltas.to_numpy().astype(np.int64)[rows]
+        null: Bools = np.ones(len(rows), dtype=np.bool_)
+        if value is not None:
+            null = value.is_null().to_numpy(zero_copy_only=False)[rows]
+        kept: pa.Array = key if key.null_count == 0 else key.drop_null()
+        keys = digests(kept, self._seed)
+        return Keyed(header.records, rows, offsets + batch.offset, keys, null)
+
+    def rewritten(self, segment: Sealed) -> Rewritten | None:
         with suppress(FileNotFoundError):  # retention was faster
             for frame in self._files.frames(segment):
                 rows = self.survivors(frame)
                 if rows is not None:
-                    return self._rewrite(replacer, segment, frame, rows)
+                    return self._rewrite(segment, frame, rows)
                 self._pace.advance(frame.header.length)
         return None
 
-    def _rewrite(
-        self, replacer: Replacer, segment: Sealed, first: StoredFrame, rows: Int64s
-    ) -> Rewritten:
-        """Write a segment anew, of which all before the frame ``first`` stays."""
-        with replacer.rewriter(segment.base) as writer:
+    def _rewrite(self, segment: Sealed, first: StoredFrame, rows: Int64s) -> Rewritten:
+        """Rewrite a segment whose frames before ``first`` all stay."""
+        with self._writing().rewriter(segment.base) as writer:
             for frame in self._files.frames(segment):
                 if frame.position < first.position:
                     writer.carry(frame)
@@ -147,98 +314,17 @@ class Compactor:
             writer.add(frame, rows=rows, codec=frame.header.codec)
         self._pace.advance(frame.header.length)
 
-    def _keyed(self, frame: StoredFrame) -> _Keyed:
-        files = self._files
-        with typed_read_errors(files.topic, files.partition, files.directory):
-            batch = decode_body(frame.header, frame.rest)
-            if batch is None:
-                raise BrokenFrameError("a frame with keys has no body", offset=frame.offset)
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        key, value, deltas = columns["key"], columns.get("value"), columns.get("offset_delta")
-        present: Bools = key.is_valid().to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(present)
-        offsets = rows if deltas is None else deltas.to_numpy().astype(np.int64)[rows]
-        null: Bools = np.ones(len(rows), dtype=np.bool_)
-        if value is not None:
-            null = value.is_null().to_numpy(zero_copy_only=False)[rows]
-        kept: pa.Array = key if key.null_count == 0 else key.drop_null()
-        return _Keyed(rows, offsets + frame.offset, digests(kept, self._seed), null)
+    def replace(self, segment: Sealed, new: Rewritten) -> bool:
+        return self._writing().replace([segment], new)
 
-
-def planned_compaction(
-    files: SealedLog, config: StoreConfig, dirt: Dirt, start: int, pace: Pace
-) -> UpkeepReport:
-    """What the first pass would remove, found by reading all keys; sizes are in proportion."""
-    report = UpkeepReport("compact", files.topic, files.partition)
-    compactor = Compactor(files, config, pace)
-    pace.begin("compact", files.topic, files.partition, dirt.total_bytes(start))
-    upto = compactor.fill(dirt.segments, start)
-    compactor.begin_removal(dirt.horizon)
-    for segment in dirt.segments:
-        before = compactor.removed
-        records = 0
-        for frame in files.frames(segment) if segment.base < upto else ():
-            compactor.survivors(frame)
+    def size_after(self, segment: Sealed) -> int:
+        """In proportion to the records that stay."""
+        before, records = self._removed, 0
+        for frame in self.batches(segment):
+            self.survivors(frame)
             records += frame.header.records
-            pace.advance(frame.header.length)
-        gone = compactor.removed - before
-        if gone:
-            after = segment.size * (records - gone) // records
-            report = report.counted(segment.size, after, gone)
-    more = bool(dirt.segments) and upto < dirt.segments[-1].end
-    note = MORE_PASSES if more else ""
-    return replace(report, done=not report.segments_before and not more, note=note)
+        return segment.size * (records - (self._removed - before)) // max(1, records)
 
-
-def compact_partition(
-    replacer: Replacer, topic_uuid: str, high_watermark: int, min_ratio: float, pace: Pace
-) -> UpkeepReport:
-    """Compact a partition, if it is due. What is finished stays so if it is stopped."""
-    files, config = replacer.files, replacer.config
-    where = (files.topic, files.partition)
-    report = UpkeepReport("compact", *where)
-    with replacer.held():
-        path = clean_marks.native_path(*where)
-        marks = clean_marks.read(files.vfs, path, topic_uuid)
-        segments = files.segments(high_watermark)
-        dirt = dirty_ratio_of(segments, marks, config, files.vfs.now_us())
-        if not dirt.is_due(min_ratio):
-            return replace(report, note=not_due(dirt, min_ratio))
-        # What is removed is gone for good, so what it goes for must not be lost in a power cut.
-        replacer.settle()
-        compactor = Compactor(files, config, pace)
-        try:
-            pace.begin("compact", *where, dirt.total_bytes(marks.upto))
-            start, end = min(marks.upto, segments[-1].end), segments[-1].end
-            while True:
-                upto = compactor.fill(files.segments(high_watermark), start)
-                if not _remove(compactor, replacer, upto, dirt.horizon):
-                    note = "segments changed meanwhile"
-                    return replace(compactor.report, done=False, note=note)
-                now = files.vfs.now_us()
-                marks = marks.after(upto, now, compactor.tombstones, dirt.horizon)
-                clean_marks.write(files.vfs, path, topic_uuid, marks)
-                if upto >= end or upto == start:  # retention may have taken the rest
-                    return compactor.report
-                start = upto
-        except StoppedError:
-            return replace(compactor.report, done=False, note="stopped")
-
-
-def _remove(compactor: Compactor, replacer: Replacer, upto: int, horizon: int) -> bool:
-    """Write anew every segment below ``upto`` from which something goes; False if one changed."""
-    compactor.begin_removal(horizon)
-    complete = True
-    for segment in replacer.files.segments():
-        if segment.base >= upto:
-            break
-        before = compactor.removed
-        new = compactor.rewritten(replacer, segment)
-        if new is None:
-            continue
-        if replacer.replace([segment], new):
-            gone = compactor.removed - before
-            compactor.report = compactor.report.counted(segment.size, new.size, gone)
-        else:
-            complete = False
-    return complete
+    def _writing(self) -> Replacer:
+        assert self._replacer is not None
+        return self._replacer

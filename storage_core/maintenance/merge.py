@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..errors import StoppedError
 from ..segments.sealed import Sealed
@@ -77,7 +76,7 @@ def merge_partition(
                         sum(each.size for each in group), new.size, segments=len(group)
                     )
         except StoppedError:
-            return replace(report, done=False, note="stopped")
+            return report.stopped()
     return report
 
 

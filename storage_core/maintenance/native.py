@@ -1,34 +1,30 @@
-"""Looking after one native partition: retention, merging, codecs, compaction, checksums."""
+"""The maintenance of one native partition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from ..config import Compression, StoreConfig
 from ..errors import RecoveryNeededError
 from ..log.partition_log import PartitionLog
-from ..segments.sealed import SealedLog
+from ..segments.sealed import Sealed, SealedLog
 from ..segments.segment_reader import ReadCaches
-from ..types import OffsetRange
+from ..types import Problem
 from ..vfs import Vfs
-from . import clean_marks
-from .compaction import compact_partition, planned_compaction
-from .compaction_policy import dirty_ratio_of, not_due
+from .compaction import NativeCompaction
 from .delete_records import delete_before, planned_deletion
 from .merge import merge_groups, merge_partition, planned_merge
+from .partition import Guard, PartitionMaintenance
 from .recompress import planned_recompression, recompress_partition
-from .report import Pace, UpkeepReport, require_offset
-from .scrub import scrub_partition
+from .report import Pace, UpkeepReport
+from .scrub import segment_problems
 from .segment_swap import Replacer
 from .topics import expired_segments, retain_partition
 
-Guard = Callable[[Callable[[], bool]], bool]
 
-
-class NativeMaintenance:
-    """One partition. Dry runs need neither lock nor log; nothing else needs a second look."""
+class NativeMaintenance(PartitionMaintenance):
+    """One partition. ``log`` and ``guard`` are used only where something may change."""
 
     def __init__(
         self,
@@ -42,84 +38,62 @@ class NativeMaintenance:
         log: Callable[[], PartitionLog],
         guard: Callable[[PartitionLog], Guard],
     ) -> None:
-        self._vfs = vfs
-        self._topic = topic
-        self._partition = partition
+        super().__init__(vfs, topic, partition, config, topic_uuid)
         self._caches = caches
-        self._uuid = topic_uuid
         self._high_watermark = high_watermark
         self._log = log
         self._guard = guard
-        self.config = config
         self._files = SealedLog(vfs, topic, partition)
 
+    def start_offset(self) -> int:
+        return self._files.start_offset()
+
+    def high_watermark(self) -> int:
+        return self._high_watermark()
+
+    def sealed(self, upto: int | None = None) -> list[Sealed]:
+        return self._files.segments(upto)
+
     def expired(self, hold: int | None) -> list[int]:
-        where = (self._topic, self._partition)
-        found = expired_segments(self._vfs, self.config, *where, self._caches, hold)
-        return list(found)
+        where = (self.topic, self.partition)
+        return list(expired_segments(self.vfs, self.config, *where, self._caches, hold))
 
     def retain(self, hold: int | None) -> list[int]:
-        log, dropped = self._log(), list[int]()
+        log, where = self._log(), (self.topic, self.partition)
+        return self._guard(log)(lambda: retain_partition(self.vfs, log, *where, self._caches, hold))
 
-        def run() -> bool:
-            where = (self._topic, self._partition)
-            dropped[:] = retain_partition(self._vfs, log, *where, self._caches, hold)
-            return bool(dropped)
+    def planned_deletion(self, offset: int, end: int, pace: Pace) -> UpkeepReport:  # noqa: ARG002
+        return planned_deletion(self._files, offset, end)
 
-        self._guard(log)(run)
-        return dropped
-
-    def delete_records(
-        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
-    ) -> UpkeepReport:
-        bounds = OffsetRange(self._files.start_offset(), self._high_watermark())
-        require_offset(self._topic, self._partition, before, bounds)
-        offset = before if hold is None else min(before, hold)
-        if dry_run:
-            report = planned_deletion(self._files, offset, bounds.end)
-        else:
-            report = delete_before(self._replacer(), offset, pace)
-        if offset < before:
-            report = replace(report, note=f"a group that holds retention has read up to {offset}")
-        return report
+    def delete_before(self, offset: int, pace: Pace) -> UpkeepReport:
+        return delete_before(self._replacer(), offset, pace)
 
     def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
-        config = self.config
-        ratio = config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
-        if not dry_run:
-            report = compact_partition(
-                self._replacer(), self._uuid, self._high_watermark(), ratio, pace
-            )
-            return self._with_start(report)
-        path = clean_marks.native_path(self._topic, self._partition)
-        marks = clean_marks.read(self._vfs, path, self._uuid)
-        segments = self._files.segments(self._high_watermark())
-        dirt = dirty_ratio_of(segments, marks, config, self._vfs.now_us())
-        if not dirt.is_due(ratio):
-            report = UpkeepReport("compact", self._topic, self._partition)
-            return self._with_start(replace(report, note=not_due(dirt, ratio)))
-        return self._with_start(planned_compaction(self._files, config, dirt, marks.upto, pace))
+        replacer = None if dry_run else self._replacer()
+        compaction = NativeCompaction(self, self._files, self.high_watermark(), replacer, pace)
+        ratio = (
+            self.config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
+        )
+        return self.with_start(compaction.run(ratio, dry_run=dry_run))
 
-    def scrub(self, pace: Pace) -> UpkeepReport:
+    def segments_to_scrub(self) -> list[Sealed]:
+        """Only below the high watermark: an append that fails takes back what is above."""
         upto = None
-        with suppress(RecoveryNeededError):  # lost: then all that is closed
-            upto = self._high_watermark()
-        return self._with_start(scrub_partition(self._files, upto, pace))
+        with suppress(RecoveryNeededError):  # the high watermark is lost: then all of them
+            upto = self.high_watermark()
+        return self.sealed(upto)
+
+    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+        return segment_problems(self._files, segment, pace)
 
     def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
+        upto = self.high_watermark()
         if dry_run:
-            groups = merge_groups(
-                self._files.segments(self._high_watermark()),
-                self.config.segment_bytes,
-                below,
-                at_least,
-            )
-            report = planned_merge(self._topic, self._partition, groups)
+            groups = merge_groups(self.sealed(upto), self.config.segment_bytes, below, at_least)
+            report = planned_merge(self.topic, self.partition, groups)
         else:
-            report = merge_partition(
-                self._replacer(), pace, self._high_watermark(), below, at_least
-            )
-        return self._with_start(report)
+            report = merge_partition(self._replacer(), pace, upto, below, at_least)
+        return self.with_start(report)
 
     def recompress(
         self,
@@ -135,12 +109,8 @@ class NativeMaintenance:
         else:
             replacer = self._replacer({"compression_level": level})
             report = recompress_partition(replacer, compression, before_us, pace)
-        return self._with_start(report)
+        return self.with_start(report)
 
     def _replacer(self, settings: dict[str, int] | None = None) -> Replacer:
         log = self._log()
-        config = log.config.override(settings or {})
-        return Replacer(self._files, log, config, self._guard(log))
-
-    def _with_start(self, report: UpkeepReport) -> UpkeepReport:
-        return replace(report, start_offset=self._files.start_offset())
+        return Replacer(self._files, log, log.config.override(settings or {}), self._guard(log))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..config import Compression
 from ..errors import StoppedError
 from ..format.frame import CODECS
@@ -95,7 +93,7 @@ def recompress_partition(
                 if new is not None and replacer.replace([segment], new):
                     report = report.counted(segment.size, new.size)
         except StoppedError:
-            return replace(report, done=False, note="stopped")
+            return report.stopped()
     return report
 
 

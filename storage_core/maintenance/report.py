@@ -12,6 +12,7 @@ from ..vfs import Vfs
 
 # Who asks to stop is heard after this time, however slow the rate.
 _NAP_S = 0.2
+STOPPED = "stopped"
 Action = Literal["retain", "delete_records", "merge", "recompress", "compact", "scrub"]
 
 
@@ -74,6 +75,10 @@ class UpkeepReport:
             bytes_after=self.bytes_after + after,
             records_removed=self.records_removed + removed,
         )
+
+    def stopped(self) -> UpkeepReport:
+        """The same, of an operation that its caller stopped. What was finished stays."""
+        return replace(self, done=False, note=STOPPED)
 
     @property
     def saved_bytes(self) -> int:

@@ -1,10 +1,9 @@
-"""Scrub: every checksum of the closed segments, verified at a bounded rate, so that rot is found
-while there still is a copy elsewhere."""
+"""Scrub: every checksum of the sealed segments, verified at a bounded rate.
+
+Bit rot is found this way while there still is a copy elsewhere.
+"""
 
 from __future__ import annotations
-
-from contextlib import suppress
-from dataclasses import replace
 
 from ..errors import StoppedError, StorageError
 from ..format.file_names import IDX, TIMEIDX, segment_file
@@ -12,38 +11,14 @@ from ..format.sparse_index import IndexKind, parse_sealed
 from ..io.durable import read_file
 from ..segments.sealed import Sealed, SealedLog
 from ..types import Problem
-from .report import Pace, UpkeepReport
+from .report import Pace
 
 _MAX_INDEX_BYTES = 1 << 30
 _INDEXES: tuple[tuple[IndexKind, str], ...] = (("offset", IDX), ("time", TIMEIDX))
 
 
-def scrub_partition(files: SealedLog, upto: int | None, pace: Pace) -> UpkeepReport:
-    """Read every closed segment and its indexes; changes nothing and takes no lock.
-
-    Only those that end at ``upto`` or before: what is not visible yet may be taken back meanwhile.
-    """
-    report = UpkeepReport("scrub", files.topic, files.partition)
-    segments = files.segments(upto)
-    try:
-        total = sum(segment.size for segment in segments)
-        pace.begin("scrub", files.topic, files.partition, total)
-        for segment in segments:
-            found: tuple[Problem, ...] = ()
-            # One that retention or a merge has taken or changed meanwhile is nobody's problem.
-            with suppress(FileNotFoundError):
-                found = _problems(files, segment, pace)
-                if files.vfs.stat(segment.path) != segment.stat:
-                    found = ()
-            report = replace(
-                report.counted(segment.size, segment.size), problems=(*report.problems, *found)
-            )
-    except StoppedError:
-        return replace(report, done=False, note="stopped")
-    return report
-
-
-def _problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+    """What is wrong with a sealed segment or its indexes, every checksum verified."""
     try:
         end = segment.base
         for frame in files.frames(segment):

@@ -15,7 +15,7 @@ with what was read: if retention, or anybody, changed it meanwhile, the new file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 
@@ -29,6 +29,7 @@ from ..segments.active import write_indexes
 from ..segments.deletion_markers import drop_merged, drop_segments
 from ..segments.listing import log_path
 from ..segments.sealed import Sealed, SealedLog
+from .partition import Guard
 from .segment_rewriter import Rewritten, SegmentRewriter
 
 
@@ -40,7 +41,7 @@ class Replacer:
         files: SealedLog,
         log: PartitionLog,
         config: StoreConfig,
-        guard: Callable[[Callable[[], bool]], bool],
+        guard: Guard,
     ) -> None:
         self._vfs = files.vfs
         self._log = log

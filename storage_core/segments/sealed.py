@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..format.file_names import segments_directory
 from ..format.frame_scan import StoredFrame, segment_frames
 from ..io.io_errors import typed_read_errors
 from ..vfs import FileStat, Vfs
-from .listing import list_segments, log_path
+from .listing import Listing, list_segments, log_path
 
 
 class Sealed(NamedTuple):
@@ -23,6 +24,16 @@ class Sealed(NamedTuple):
     @property
     def size(self) -> int:
         return self.stat.size
+
+
+def sealed_segments(vfs: Vfs, listing: Listing, upto: int | None = None) -> list[Sealed]:
+    """All segments of a listing but the last; only those that end at ``upto`` or before."""
+    found = []
+    for base, end in pairwise(listing.bases):
+        stat = vfs.stat(listing.path(base))
+        if stat is not None and (upto is None or end <= upto):
+            found.append(Sealed(base, end, listing.path(base), stat))
+    return found
 
 
 class SealedLog:
@@ -49,14 +60,7 @@ class SealedLog:
 
         What is behind the visible end may still be taken back by an append that fails.
         """
-        listing = list_segments(self.vfs, self.directory)
-        found = []
-        for base, end in zip(listing.bases, listing.bases[1:], strict=False):
-            path = log_path(self.directory, base)
-            stat = self.vfs.stat(path)
-            if stat is not None and (upto is None or end <= upto):
-                found.append(Sealed(base, end, path, stat))
-        return found
+        return sealed_segments(self.vfs, list_segments(self.vfs, self.directory), upto)
 
     def active(self, end: int) -> list[Sealed]:
         """The segment that is not closed, as it would be if it ended at ``end``; none if empty."""

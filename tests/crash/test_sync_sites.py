@@ -74,7 +74,7 @@ NOTICED = {
     "BrokerCatalog._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
     "BrokerCatalog._register > replace_file > fsync": "topics in cursus-broker",
     "BrokerCatalog._register > replace_file > fsync_dir": "topics in cursus-broker",
-    "BrokerCompactor.rewrite > fsync": COMPACTED_BROKER,
+    "BrokerCompaction.rewritten > fsync": COMPACTED_BROKER,
     "put_in_place > create_file > fsync": COMPACTED_BROKER,
     "put_in_place 1 > fsync_dir": COMPACTED_BROKER,
     "RowFiles._begin_at > fsync_dir": "later beginning in rustlog",
@@ -115,8 +115,8 @@ ARGUED_HARMLESS = {
     ),
     f"merge > {_REPLACED} > fsync": _HINT,
     f"merge > {_REPLACED} > fsync_dir": _HINT,
-    f"write > {_REPLACED} > fsync": _MARKS,
-    f"write > {_REPLACED} > fsync_dir": _MARKS,
+    f"CleanerCheckpoint.write > {_REPLACED} > fsync": _MARKS,
+    f"CleanerCheckpoint.write > {_REPLACED} > fsync_dir": _MARKS,
     "_Conversion.alone > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds a lock and what is pending below"
     ),
@@ -187,12 +187,12 @@ ARGUED_HARMLESS = {
     "put_in_place > replace_file > fsync_dir": (
         "a hint, and a stale one is noticed"
     ),
-    "BrokerMaintenance._compacted > make_directories > fsync_dir": _MARKS,
+    "BrokerCompaction.save > make_directories > fsync_dir": _MARKS,
     **dict.fromkeys(
         (
             f"BrokerCatalog._exclusive > {_LOCKS_FOLDER}",
             f"RowLog._locked > {_LOCKS_FOLDER}",
-            f"BrokerMaintenance.compact > {_LOCKS_FOLDER}",
+            f"BrokerCompaction.held > {_LOCKS_FOLDER}",
         ),
         "the folder holds nothing but locks, and who writes into the one above it syncs that",
     ),
@@ -208,7 +208,7 @@ ELSEWHERE = {
     # A promise behind a kill takes too long to be kept twice: test_promises has it.
     "Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot",
     # What a broker leaves unsynced is not among our stories: its test_compaction has it.
-    "BrokerMaintenance._sync > sync_file > fsync": "order of the calls",
+    "BrokerCompaction.sync > sync_file > fsync": "order of the calls",
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError
-from storage_core.maintenance.clean_marks import CleanMark, CleanMarks
+from storage_core.maintenance.compaction_policy import CleanerCheckpoint, CleanPass
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
 from tests.support.stores import TOPIC, errors, names
@@ -200,16 +200,16 @@ def test_a_stopped_compaction_goes_on_later(tmp_path: Path) -> None:
     assert offsets_of(store) == [16, 17, 18]
 
 
-def test_marks_are_few_and_never_too_early() -> None:
-    marks = CleanMarks()
+def test_passes_are_few_and_never_too_early() -> None:
+    checkpoint = CleanerCheckpoint()
     for at in range(100):
-        marks = marks.after(at + 1, at * 1000, tombstones=5, horizon=0)
-    assert len(marks.marks) <= 33
-    assert marks.upto == 100
-    assert all(mark.at_us >= (mark.upto - 1) * 1000 for mark in marks.marks)
-    two = CleanMarks((CleanMark(5, 0), CleanMark(9, 2_000_000)), tombstones=1)
-    assert two.horizon(1_000_000, delete_retention_ms=1000) == 5
-    assert two.after(9, 2_500_000, 1, horizon=5).marks == two.marks
+        checkpoint = checkpoint.after(at + 1, at * 1000, tombstones=5, horizon=0)
+    assert len(checkpoint.passes) <= 33
+    assert checkpoint.first_dirty_offset == 100
+    assert all(each.at_us >= (each.upto - 1) * 1000 for each in checkpoint.passes)
+    two = CleanerCheckpoint((CleanPass(5, 0), CleanPass(9, 2_000_000)), tombstones=1)
+    assert two.delete_horizon(1_000_000, delete_retention_ms=1000) == 5
+    assert two.after(9, 2_500_000, 1, horizon=5).passes == two.passes
 
 
 def many_keys(path: Path, **settings: Any) -> Store:

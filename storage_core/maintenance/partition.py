@@ -1,0 +1,107 @@
+"""The maintenance of one partition: what is alike in every layout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from ..config import StoreConfig
+from ..errors import StoppedError
+from ..segments.sealed import Sealed
+from ..types import OffsetRange, Problem
+from ..vfs import Vfs
+from .report import Pace, UpkeepReport, require_offset
+
+Result = TypeVar("Result")
+
+
+class Guard(Protocol):
+    """Runs an action on a partition once no commit is pending there."""
+
+    def __call__(self, action: Callable[[], Result]) -> Result: ...
+
+
+class PartitionMaintenance(ABC):
+    """One partition. A dry run takes no lock and changes nothing."""
+
+    def __init__(
+        self, vfs: Vfs, topic: str, partition: int, config: StoreConfig, topic_uuid: str
+    ) -> None:
+        self.vfs = vfs
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.topic_uuid = topic_uuid
+
+    @abstractmethod
+    def start_offset(self) -> int:
+        """The log start offset; 0 if the log is empty."""
+
+    @abstractmethod
+    def high_watermark(self) -> int:
+        """The end for readers: what is above may still be taken back."""
+
+    @abstractmethod
+    def sealed(self, upto: int | None = None) -> list[Sealed]:
+        """The sealed segments now, in order; only those that end at ``upto`` or before."""
+
+    def delete_records(
+        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
+    ) -> UpkeepReport:
+        self.require_deletable()
+        bounds = OffsetRange(self.start_offset(), self.high_watermark())
+        require_offset(self.topic, self.partition, before, bounds)
+        offset = before if hold is None else min(before, hold)
+        if dry_run:
+            report = self.planned_deletion(offset, bounds.end, pace)
+        else:
+            report = self.delete_before(offset, pace)
+        if offset < before:
+            report = replace(report, note=f"a group that holds retention has read up to {offset}")
+        return report
+
+    def require_deletable(self) -> None:  # noqa: B027
+        """Raise ConfigError where the layout cannot lose its oldest records."""
+
+    @abstractmethod
+    def planned_deletion(self, offset: int, end: int, pace: Pace) -> UpkeepReport:
+        """What ``delete_before`` would do to a log that ends at ``end``."""
+
+    @abstractmethod
+    def delete_before(self, offset: int, pace: Pace) -> UpkeepReport:
+        """Delete the records below an offset."""
+
+    def scrub(self, pace: Pace) -> UpkeepReport:
+        """Read every sealed segment; changes nothing and takes no lock."""
+        report = UpkeepReport("scrub", self.topic, self.partition)
+        segments = self.segments_to_scrub()
+        try:
+            total = sum(segment.size for segment in segments)
+            pace.begin("scrub", self.topic, self.partition, total)
+            for segment in segments:
+                found: tuple[Problem, ...] = ()
+                # Retention or a rewrite may remove or change a segment meanwhile: no problem then.
+                with suppress(FileNotFoundError):
+                    found = self.problems(segment, pace)
+                    if self.vfs.stat(segment.path) != segment.stat:
+                        found = ()
+                report = replace(
+                    report.counted(segment.size, segment.size), problems=(*report.problems, *found)
+                )
+        except StoppedError:
+            report = report.stopped()
+        return self.with_start(report)
+
+    def segments_to_scrub(self) -> list[Sealed]:
+        return self.sealed()
+
+    @abstractmethod
+    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+        """What is wrong with a sealed segment."""
+
+    def with_start(self, report: UpkeepReport) -> UpkeepReport:
+        """The report with the log start offset as it is now."""
+        return replace(report, start_offset=self.start_offset())
