@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from .errors import StorageError
 
@@ -21,6 +21,23 @@ class OffsetRange:
 
     def __len__(self) -> int:
         return self.end - self.start
+
+
+class TopicPartitionHandler(Protocol):
+    """What one writer writes one topic-partition through; it keeps the order of the records.
+
+    ``DiskHandler`` takes single records and writes them to the log. ``StagingHandler`` takes the
+    columns of a Spark task and writes them to staging files, which a commit publishes.
+    """
+
+    topic: str
+    partition: int
+
+    def flush(self) -> None:
+        """Write every record accepted so far."""
+
+    def close(self) -> None:
+        """Flush and accept no more records. Safe to call twice."""
 
 
 class OffsetPosition(NamedTuple):

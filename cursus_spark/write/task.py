@@ -41,7 +41,8 @@ def write_rows(
         )
         for batch in batches:
             for routed in router.route(batch):
-                stage.write(routed.topic, routed.partition, routed.columns)
+                handler = stage.get_handler(routed.topic, routed.partition)
+                handler.append(routed.columns)
         return TaskCommit(job, tuple(stage.finish()))
 
 

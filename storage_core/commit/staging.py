@@ -1,10 +1,11 @@
-"""The private files of a write task: records encoded and synced, but not yet part of any log.
+"""Staging: a write task encodes records and syncs them in files that no reader looks at.
 
-A task writes frames with offsets that count from 0, under a name nobody else can have. Small parts
-of all partitions share one file; a part that passes ``OWN_FILE_BYTES`` is in files of its own,
-which the commit turns into segments by a rename. The first few get such a file much sooner, because
-what they have in the shared one must be written again. Nothing here is visible to any reader, and a
-task that dies leaves files that are swept by age.
+A task owns one handler for each topic-partition it writes. Frames are written with offsets that
+count from 0, to files with names that no other task can have. Small parts of all partitions share
+one file. A part that passes ``OWN_FILE_BYTES`` is in files of its own, which the commit turns into
+segments by a rename. The first few partitions get such a file much sooner, because what they have
+in the shared one must be written again. A task that crashes leaves files that staging garbage
+collection deletes by age.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import crc32c
 
 from ..config import MIB, StoreConfig
-from ..errors import WriteFailedError
+from ..errors import StoreClosedError, WriteFailedError
 from ..format.columns import Columns
 from ..format.file_names import check_name
 from ..format.frame import HEADER_BYTES, TRAILER_BYTES
@@ -27,12 +28,13 @@ from ..format.record_sizes import check_sizes
 from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
 from ..io.parallel import spread_waits
+from ..types import TopicPartitionHandler
 from ..vfs import Buffer, Vfs
 
 OWN_FILE_BYTES = 16 * MIB
 SUFFIX = ".frames"
 _EARLY_FILES, _EARLY_BYTES = 8, MIB
-_BUFFERED_BYTES = 64 * MIB
+_WAITING_BYTES = 64 * MIB
 _SYNC_THREADS = 4
 
 TopicPartition = tuple[str, int]
@@ -75,7 +77,7 @@ class _File:
 
     def write(self, buffers: Sequence[Buffer]) -> tuple[int, int]:
         if self._closed:  # its descriptor may be another file's by now
-            raise WriteFailedError(f"{self.path} takes no more frames: it is closed.")
+            raise WriteFailedError(f"{self.path} is closed for writing.")
         position = self.size
         self.size = write_all(self._vfs, self.fd, buffers, position)
         if self.size - self._synced_from >= MIB:
@@ -98,86 +100,69 @@ class _File:
             self._vfs.close(self.fd)
 
 
-@dataclass(slots=True)
-class _Part:
-    """What was staged of one topic-partition so far."""
+class _TaskFiles:
+    """The staging files of one task, and the parts that are complete in them."""
 
-    config: StoreConfig
-    check: StageCheck
-    queue: FrameBuilder
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    records: int = 0
-    checksum: int = 0
-    own: _File | None = None
-    becomes_segments: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(size for _, size in self.runs)
-
-    @property
-    def own_file_bytes(self) -> int:
-        """From this size on the part becomes segments, none of which may pass its limit."""
-        return min(OWN_FILE_BYTES, self.config.segment_bytes)
-
-
-class Stage:
-    """Staging of one task. Used by one thread."""
-
-    def __init__(
-        self, vfs: Vfs, root: str, job: str, config_of: ConfigOf, check_of: CheckOf
-    ) -> None:
+    def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
-        self._directory = f"{root}/{check_name('job', job)}"
-        self._config_of = config_of
-        self._check_of = check_of
-        self._parts: dict[TopicPartition, _Part] = {}
-        self._shared: _File | None = None
-        self._files: list[_File] = []
-        self._finished: list[StagedPart] = []
-        self._buffered = 0
+        self._directory = directory
+        self.opened: list[_File] = []
         self._ended = ""
+        self.shared: _File | None = None
+        self.parts: list[StagedPart] = []
+        self.waiting_bytes = 0
+        """Of records that wait in all handlers until they fill a frame."""
 
-    def write(self, topic: str, partition: int, columns: Columns) -> None:
-        """Stage records; their order within the topic-partition is kept.
+    def require_open(self) -> None:
+        """Raise if the task is finished or was given up."""
+        if self._ended:
+            raise WriteFailedError(
+                f"the staging in {self._directory} {self._ended}. Stage the records again."
+            )
 
-        Raises:
-            RecordTooLargeError: one is larger than the topic allows.
-            InvalidRecordError: the layout cannot store one. Found at the commit, behind its point
-                of no return, it would block the partition for good.
-        """
-        with self._typed_errors():
-            self._write(topic, partition, columns)
+    @contextmanager
+    def typed_errors(self) -> Iterator[None]:
+        """Give the task up on an error of the file system."""
+        self.require_open()
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            raise write_failure(f"staging in {self._directory}", error) from error
 
-    def _write(self, topic: str, partition: int, columns: Columns) -> None:
-        if not columns.count:
-            return
-        part = self._parts.get((topic, partition))
-        if part is None:
-            check, config = self._check_of(topic, partition), self._config_of(topic)
-            queue = FrameBuilder(config.frame_records, config.frame_bytes)
-            part = self._parts[topic, partition] = _Part(config, check, queue)
-        check_sizes(columns.bounds, part.config.max_record_bytes)
-        part.check(columns)
-        part.queue.add(columns)
-        self._buffered += columns.size
-        if part.queue.is_full:
-            self._encode(topic, partition, part, keep_rest=True)
-        elif self._buffered >= _BUFFERED_BYTES:
-            self._flush_all()
+    def create(self) -> _File:
+        """A new file of this task."""
+        if not self.opened and not self.parts:
+            # A commit that is decided needs the directories after a power cut too.
+            sync_directories(self._vfs, self._directory)
+        created = _File(self._vfs, self._directory)
+        self.opened.append(created)
+        return created
+
+    def has_room_for_early_file(self, size: int) -> bool:
+        """Whether a part of this size gets its own file before it has to."""
+        return size > _EARLY_BYTES and len(self.opened) < _EARLY_FILES
+
+    def move(self, runs: Sequence[tuple[int, int]], target: _File) -> list[tuple[int, int]]:
+        """Copy frames of the shared file to another; returns their new places."""
+        moved = []
+        for position, size in runs:
+            assert self.shared is not None
+            moved.append(target.write([self._vfs.pread(self.shared.fd, size, position)]))
+        return moved
 
     def finish(self) -> list[StagedPart]:
-        """Sync everything and return the parts, in an order that keeps each partition's.
-
-        Nothing can be staged here afterwards.
-        """
-        with self._typed_errors():
-            return self._finish()
+        """Sync all files; nothing can be staged in them afterwards."""
+        if self.opened:
+            spread_waits(_File.finish, self.opened, _SYNC_THREADS)
+            self._vfs.fsync_dir(self._directory)
+        self.opened, self.shared = [], None
+        self._ended = "is finished"
+        return self.parts
 
     def discard(self) -> None:
-        """Give the task up: close and delete its files. What cannot be deleted is swept by age."""
-        files, self._files, self._shared = self._files, [], None
-        self._parts.clear()
+        """Close and delete all files; garbage collection deletes what is left."""
+        files, self.opened, self.shared = self.opened, [], None
         self._ended = "was given up"
         for file in files:
             with suppress(OSError):
@@ -185,105 +170,194 @@ class Stage:
             with suppress(OSError):
                 self._vfs.unlink(file.path)
 
-    @contextmanager
-    def _typed_errors(self) -> Iterator[None]:
-        if self._ended:
-            raise WriteFailedError(f"the staging in {self._directory} {self._ended}. Start anew.")
-        try:
-            yield
-        except OSError as error:
-            self.discard()
-            raise write_failure(f"staging in {self._directory}", error) from error
 
-    def _finish(self) -> list[StagedPart]:
-        self._flush_all()
-        for (topic, partition), part in self._parts.items():
-            self._close_part(topic, partition, part)
-        if self._files:
-            spread_waits(_File.finish, self._files, _SYNC_THREADS)
-            self._vfs.fsync_dir(self._directory)
-        self._files, self._shared = [], None
-        self._parts.clear()
-        self._ended = "is finished"
-        return self._finished
+class StagingHandler(TopicPartitionHandler):
+    """The handler through which a write task stages one topic-partition. Used by one thread.
 
-    def _flush_all(self) -> None:
-        for (topic, partition), part in self._parts.items():
-            self._encode(topic, partition, part, keep_rest=False)
+    Records wait until they fill a frame. Get one from ``Stage.get_handler``.
+    """
 
-    def _encode(self, topic: str, partition: int, part: _Part, *, keep_rest: bool) -> None:
+    def __init__(
+        self,
+        files: _TaskFiles,
+        topic: str,
+        partition: int,
+        config: StoreConfig,
+        check: StageCheck,
+        make_room: Callable[[], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.closed = False
+        self._files = files
+        self._config = config
+        self._check = check
+        self._make_room = make_room
+        self._waiting = FrameBuilder(config.frame_records, config.frame_bytes)
+        self._own: _File | None = None
+        self._becomes_segments = False
+        self._runs: list[tuple[int, int]] = []
+        self._size = self._records = self._checksum = 0
+
+    def append(self, columns: Columns) -> None:
+        """Stage records after those appended before.
+
+        Raises:
+            RecordTooLargeError: one is larger than the topic allows.
+            InvalidRecordError: the layout cannot store one. A commit that met it after its point
+                of no return would block the partition for good.
+        """
+        with self._files.typed_errors():
+            self._require_open()
+            if not columns.count:
+                return
+            check_sizes(columns.bounds, self._config.max_record_bytes)
+            self._check(columns)
+            self._waiting.add(columns)
+            self._files.waiting_bytes += columns.size
+            if self._waiting.is_full:
+                self._encode(keep_rest=True)
+            elif self._files.waiting_bytes >= _WAITING_BYTES:
+                self._make_room()
+
+    def flush(self) -> None:
+        """Write every record accepted so far to the staging files; ``Stage.finish`` syncs them."""
+        with self._files.typed_errors():
+            self._encode(keep_rest=False)
+
+    def close(self) -> None:
+        """Flush and accept no more records. Safe to call twice."""
+        if not self.closed:
+            self.flush()
+            self._end_part()
+            self.closed = True
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise StoreClosedError(
+                f"the handler of {self.topic}-{self.partition} was closed. Get a new one to write.",
+                topic=self.topic,
+                partition=self.partition,
+            )
+
+    def _encode(self, *, keep_rest: bool) -> None:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
-        while part.queue.is_full or (part.queue.rows and not keep_rest):
-            columns = part.queue.take()
-            self._buffered -= columns.size
+        while self._waiting.is_full or (self._waiting.rows and not keep_rest):
+            columns = self._waiting.take()
+            self._files.waiting_bytes -= columns.size
             frame = finish_frame(
                 draft_frame(
                     columns,
-                    relative_offset=part.records,
+                    relative_offset=self._records,
                     recovery_point=0,
-                    compression=part.config.compression,
-                    level=part.config.compression_level,
+                    compression=self._config.compression,
+                    level=self._config.compression_level,
                 )
             )
-            self._place(topic, partition, part, frame)
+            self._place(frame)
 
-    def _place(self, topic: str, partition: int, part: _Part, frame: EncodedFrame) -> None:
-        size = part.size + frame.header.length
-        part.becomes_segments |= size > part.own_file_bytes
-        if part.own is not None and size > part.config.segment_bytes:
-            self._close_part(topic, partition, part)
-            part.own = self._create()
+    def _place(self, frame: EncodedFrame) -> None:
+        size = self._size + frame.header.length
+        # From this size on the part becomes segments, none of which may pass its limit.
+        self._becomes_segments |= size > min(OWN_FILE_BYTES, self._config.segment_bytes)
+        if self._own is not None and size > self._config.segment_bytes:
+            self._end_part()
+            self._own = self._files.create()
             frame = _first_of_file(frame)
-        elif part.own is None and (part.becomes_segments or self._is_early(size)):
-            self._move_to_own_file(part)
-        if part.own is None and self._shared is None:
-            self._shared = self._create()
-        target = part.own or self._shared
+        elif self._own is None and (
+            self._becomes_segments or self._files.has_room_for_early_file(size)
+        ):
+            self._move_to_own_file()
+        run = self._target().write(frame.buffers)
+        self._runs.append(run)
+        self._size += run[1]
+        self._records += frame.header.records
+        self._checksum = frame_checksum(frame.buffers, self._checksum)
+
+    def _target(self) -> _File:
+        if self._own is None and self._files.shared is None:
+            self._files.shared = self._files.create()
+        target = self._own or self._files.shared
         assert target is not None
-        part.runs.append(target.write(frame.buffers))
-        part.records += frame.header.records
-        part.checksum = frame_checksum(frame.buffers, part.checksum)
+        return target
 
-    def _is_early(self, size: int) -> bool:
-        return size > _EARLY_BYTES and len(self._files) < _EARLY_FILES
-
-    def _move_to_own_file(self, part: _Part) -> None:
-        """Give the part a file that can become a segment by its name, because it is alone in it."""
-        if self._shared is not None and self._shared.size == part.size:
-            part.own, self._shared = self._shared, None
+    def _move_to_own_file(self) -> None:
+        """Leave the shared file: only a part alone in its file can become a segment by a rename."""
+        shared = self._files.shared
+        if shared is not None and shared.size == self._size:
+            self._own, self._files.shared = shared, None
             return
-        part.own = self._create()
-        runs = []
-        for position, size in part.runs:
-            assert self._shared is not None
-            data = self._vfs.pread(self._shared.fd, size, position)
-            runs.append(part.own.write([data]))
-        part.runs = runs
+        self._own = self._files.create()
+        self._runs = self._files.move(self._runs, self._own)
 
-    def _close_part(self, topic: str, partition: int, part: _Part) -> None:
-        if part.runs:
-            target = part.own or self._shared
-            assert target is not None
-            self._finished.append(
-                StagedPart(
-                    topic,
-                    partition,
-                    target.path,
-                    tuple(part.runs),
-                    part.records,
-                    part.checksum,
-                    part.becomes_segments,
-                )
+    def _end_part(self) -> None:
+        if self._runs:
+            part = StagedPart(
+                self.topic,
+                self.partition,
+                self._target().path,
+                tuple(self._runs),
+                self._records,
+                self._checksum,
+                self._becomes_segments,
             )
-        part.runs, part.records, part.checksum = [], 0, 0
+            self._files.parts.append(part)
+        self._runs = []
+        self._size = self._records = self._checksum = 0
 
-    def _create(self) -> _File:
-        if not self._files and not self._finished:
-            # A commit that is decided needs them after a power cut too.
-            sync_directories(self._vfs, self._directory)
-        created = _File(self._vfs, self._directory)
-        self._files.append(created)
-        return created
+
+class Stage:
+    """Staging of one task: its handlers, by topic and partition. Used by one thread."""
+
+    def __init__(
+        self, vfs: Vfs, root: str, job: str, config_of: ConfigOf, check_of: CheckOf
+    ) -> None:
+        self._files = _TaskFiles(vfs, f"{root}/{check_name('job', job)}")
+        self._config_of = config_of
+        self._check_of = check_of
+        self._handlers: dict[TopicPartition, StagingHandler] = {}
+
+    def get_handler(self, topic: str, partition: int) -> StagingHandler:
+        """The handler of a topic-partition: always the same one, until it is closed."""
+        handler = self._handlers.get((topic, partition))
+        if handler is None or handler.closed:
+            with self._files.typed_errors():
+                check, config = self._check_of(topic, partition), self._config_of(topic)
+            handler = StagingHandler(self._files, topic, partition, config, check, self._flush_all)
+            self._handlers[topic, partition] = handler
+        return handler
+
+    def write(self, topic: str, partition: int, columns: Columns) -> None:
+        """Stage records; their order within the topic-partition is kept.
+
+        Raises:
+            RecordTooLargeError: one is larger than the topic allows.
+            InvalidRecordError: the layout cannot store one.
+        """
+        self._files.require_open()
+        if columns.count:
+            self.get_handler(topic, partition).append(columns)
+
+    def finish(self) -> list[StagedPart]:
+        """Sync everything and return the parts, in an order that keeps each partition's.
+
+        Nothing can be staged here afterwards.
+        """
+        with self._files.typed_errors():
+            self._flush_all()
+            for handler in self._handlers.values():
+                handler.close()
+            self._handlers.clear()
+            return self._files.finish()
+
+    def discard(self) -> None:
+        """Give the task up and delete its files; garbage collection deletes what is left."""
+        self._handlers.clear()
+        self._files.discard()
+
+    def _flush_all(self) -> None:
+        for handler in self._handlers.values():
+            handler.flush()
 
 
 def _first_of_file(frame: EncodedFrame) -> EncodedFrame:

@@ -22,6 +22,7 @@ from ..config import StoreConfig
 from ..errors import CollectedError, StorageError, StoreClosedError
 from ..format.columns import READ_SCHEMA
 from ..store.store import Store
+from ..types import TopicPartitionHandler
 from .batch_writer import PartitionWriter
 from .futures import Batch, Row
 from .write_queue import PLAIN_BYTES, Bytes, Headers, WriteQueue
@@ -37,7 +38,7 @@ class ReadResult(NamedTuple):
     next_offset: int
 
 
-class DiskHandler(WriteQueue):
+class DiskHandler(WriteQueue, TopicPartitionHandler):
     """Writes and reads one topic-partition. Safe for several threads, not across a fork.
 
     A thread of its own writes what is queued: when ``disk_flush_batch_size`` records wait, when the

@@ -29,9 +29,9 @@ def test_a_stage_that_ended_takes_nothing_and_touches_no_file(
     stage.write(TOPIC, 0, columns_of(LARGE))
     end(stage)
     store.append("u", 0, [b"precious" * 100] * 2000)
-    with pytest.raises(WriteFailedError, match="Start anew"):
+    with pytest.raises(WriteFailedError, match="Stage the records again"):
         stage.write(TOPIC, 0, columns_of(LARGE))
-    with pytest.raises(WriteFailedError, match="Start anew"):
+    with pytest.raises(WriteFailedError, match="Stage the records again"):
         stage.finish()
     assert values(store, topic="u") == [b"precious" * 100] * 2000
     assert errors(store) == []
@@ -51,7 +51,7 @@ def test_a_closed_file_takes_no_frames(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     stage = store.stage("job")
     stage.write(TOPIC, 0, columns_of(LARGE))
-    (file,) = stage._files
+    (file,) = stage._files.opened
     stage.finish()
     with pytest.raises(WriteFailedError, match="closed"):
         file.write([b"late"])
