@@ -131,7 +131,7 @@ class BrokerEngine(BaseEngine):
     def roll(self, topic: str, partition: int) -> bool:
         return self.guarded(self.log(topic, partition).roll)
 
-    def upkeep(self, topic: str, partition: int) -> BrokerMaintenance:
+    def maintenance(self, topic: str, partition: int) -> BrokerMaintenance:
         found = self._catalog.get(topic)
         return BrokerMaintenance(
             self._vfs,

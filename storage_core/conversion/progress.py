@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..format.columns import Int64s
-from ..store.reads import ReadStore
+from ..store.reads import StoreReads
 from ..types import OffsetRange
 
 Phase = Literal["check", "copy", "verify"]
@@ -45,7 +45,7 @@ class Part(NamedTuple):
         return int(np.interp(offset, *self.marks))
 
 
-def parts_of(source: ReadStore, topic: str) -> Iterator[Part]:
+def parts_of(source: StoreReads, topic: str) -> Iterator[Part]:
     """A topic's partitions as they are now."""
     for partition, end in enumerate(source.visible_ends(topic)):
         start = min(source.offsets(topic, partition).start, end)

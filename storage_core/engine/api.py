@@ -46,22 +46,22 @@ class Log(Protocol):
         """Let go of the files."""
 
 
-class PartitionUpkeep(Protocol):
-    """The care of one partition; ``hold`` is an offset that no removal may pass.
+class PartitionMaintenance(Protocol):
+    """The care of one partition; ``keep_from`` is an offset that no removal may pass.
 
     ``dry_run`` takes no lock, changes nothing and needs no right to write.
     """
 
     config: StoreConfig
 
-    def expired(self, hold: int | None) -> list[int]:
+    def expired(self, keep_from: int | None) -> list[int]:
         """Bases of the segments that ``retain`` would drop now. Changes nothing."""
 
-    def retain(self, hold: int | None) -> list[int]:
+    def retain(self, keep_from: int | None) -> list[int]:
         """Drop what the topic's limits no longer cover; return the bases."""
 
     def delete_records(
-        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
+        self, pace: Pace, before: int, keep_from: int | None, *, dry_run: bool
     ) -> UpkeepReport:
         """Delete the records below an offset."""
 
@@ -147,7 +147,7 @@ class Engine(Protocol):
 
     def roll(self, topic: str, partition: int) -> bool: ...
 
-    def upkeep(self, topic: str, partition: int) -> PartitionUpkeep:
+    def maintenance(self, topic: str, partition: int) -> PartitionMaintenance:
         """The care of a partition that exists."""
 
     def repair(self) -> list[RecoveryReport]:

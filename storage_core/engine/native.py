@@ -15,15 +15,15 @@ from ..commit.protocol import CommitResult, Committer
 from ..commit.staging import StageCheck, StagedPart
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format import lock_state as states
+from ..format import lock_state
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
 from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
 from ..log.partition_log import PartitionLog
-from ..maintenance import topics as maintenance
 from ..maintenance.native import NativeMaintenance
+from ..maintenance.topics import repair_indexes
 from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
 from ..metadata.identity import Ownership
@@ -63,8 +63,8 @@ class NativeEngine(BaseEngine):
         return self._logs.high_watermarks(topic)
 
     def recovery_due(self, topic: str, partition: int) -> bool:
-        word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", states.SIZE) or b""
-        return states.needs_recovery(states.unpack(word), self._vfs.boot_id())
+        word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""
+        return lock_state.needs_recovery(lock_state.unpack(word), self._vfs.boot_id())
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
         found = self._catalog.get(topic)
@@ -150,7 +150,7 @@ class NativeEngine(BaseEngine):
         self._logs.checkpoint([log])
         return rolled
 
-    def upkeep(self, topic: str, partition: int) -> NativeMaintenance:
+    def maintenance(self, topic: str, partition: int) -> NativeMaintenance:
         found = self._catalog.get(topic)
         return NativeMaintenance(
             self._vfs,
@@ -187,7 +187,7 @@ class NativeEngine(BaseEngine):
         reports = self._logs.recover(topic)
         logs = self._logs.of_topic(topic)
         for partition, log in logs.items():
-            maintenance.repair_indexes(self._vfs, log, topic, partition, self._caches)
+            repair_indexes(self._vfs, log, topic, partition, self._caches)
         self._logs.checkpoint(logs.values())
         return reports
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import LockTimeoutError
-from ..format import lock_state as states
+from ..format import lock_state
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..format.lock_state import CLEAN, DIRTY, SYNC_FAILED, PartitionState
@@ -30,8 +30,7 @@ from ..io.io_errors import (
     write_failure,
 )
 from ..io.locks import locked
-from ..metadata import checkpoint as checkpoints
-from ..metadata import high_watermark as watermarks
+from ..metadata import checkpoint, high_watermark
 from ..metadata.checkpoint import Checkpoint
 from ..segments.listing import log_path
 from ..segments.truncate import TailMark
@@ -72,7 +71,7 @@ class PartitionLog:
         self._lock = threading.Lock()
         self._barrier = barrier
         self._tail = Tail(vfs, segments_directory(topic, partition), config)
-        self._state = states.NEVER_USED
+        self._state = lock_state.NEVER_USED
         self._last_sync = -math.inf  # a machine that has just started counts from zero
         self._poison: OSError | None = None
         self.topic = topic
@@ -128,7 +127,7 @@ class PartitionLog:
         """Undo an append that failed; else recovery would keep its frames, and a retry doubles."""
         if self._tail.sync_failed or (isinstance(error, OSError) and not is_harmless(error)):
             return
-        shown = watermarks.read(self._vfs, self.topic, self._uuid.bytes)
+        shown = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
         if shown is None or shown.end(self._partition) <= mark.end:
             self._tail.rewind(mark)
 
@@ -213,12 +212,12 @@ class PartitionLog:
         self._last_sync = self._vfs.monotonic()
         ends, wait_ms = {self._partition: self._tail.end}, self.config.lock_timeout_ms
         uid = self._uuid.bytes
-        self.unpublished = not watermarks.publish(self._vfs, self.topic, uid, ends, wait_ms)
+        self.unpublished = not high_watermark.publish(self._vfs, self.topic, uid, ends, wait_ms)
         self.owes_flush = False
 
     def checkpoint(self) -> Checkpoint | None:
         """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
-        return checkpoints.line_of(self.topic, self._partition, self._uuid, self._state)
+        return checkpoint.line_of(self.topic, self._partition, self._uuid, self._state)
 
     def take_rolled(self) -> bool:
         """Whether a segment was closed since the last call: time for a checkpoint."""
@@ -228,23 +227,23 @@ class PartitionLog:
     def close(self) -> None:
         """Let go of the files. What was acknowledged is durable already."""
         with self._lock, typed_write_errors(f"{self.topic}-{self._partition}: closing", self.topic):
-            self._state = states.NEVER_USED
+            self._state = lock_state.NEVER_USED
             self._tail.forget()
 
     def _catch_up(self, fd: int, *, recover: bool, alone: bool) -> None:
         """Learn the partition's end: remembered, left by a clean holder, or recovered."""
-        state = states.unpack(self._vfs.pread(fd, states.SIZE, 0))
+        state = lock_state.unpack(self._vfs.pread(fd, lock_state.SIZE, 0))
         if not recover and state.condition == CLEAN:
             if state == self._state:
                 return
-            if states.is_of_boot(state, self._vfs.boot_id()) and self._tail.resume(state):
+            if lock_state.is_of_boot(state, self._vfs.boot_id()) and self._tail.resume(state):
                 self._state = state
                 return
         self._tail.forget()
-        self._state = states.NEVER_USED
+        self._state = lock_state.NEVER_USED
         # Recovery may take long: who waits should be told about us, not about the last holder.
         named = state._replace(pid=self._tail.state(DIRTY, 0).pid)
-        write_all(self._vfs, fd, [states.pack(named)], 0)
+        write_all(self._vfs, fd, [lock_state.pack(named)], 0)
         try:
             self._recover(state, alone=alone)
         except OSError as error:
@@ -253,10 +252,10 @@ class PartitionLog:
         self._state = state
 
     def _recover(self, state: PartitionState, *, alone: bool) -> None:
-        watermark = watermarks.read(self._vfs, self.topic, self._uuid.bytes)
+        watermark = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
         if watermark is None and alone:
             raise watermark_lost(self.topic)
-        line = checkpoints.find(self._vfs, self.topic, self._partition, self._uuid)
+        line = checkpoint.find(self._vfs, self.topic, self._partition, self._uuid)
         shown = 0 if watermark is None else watermark.end(self._partition)
         published = 0 if self.config.fsync == "none" else shown  # without syncs it proves nothing
         flushed = 0 if line is None else line.last_flushed_offset
@@ -270,24 +269,24 @@ class PartitionLog:
             recovery_point=max(published, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
-            rebooted=not states.is_of_boot(state, self._vfs.boot_id()),
+            rebooted=not lock_state.is_of_boot(state, self._vfs.boot_id()),
         ).run()
         end, wait_ms = {self._partition: recovered.end_offset}, self.config.lock_timeout_ms
-        watermarks.lower(self._vfs, self.topic, self._uuid.bytes, end, wait_ms)
+        high_watermark.lower(self._vfs, self.topic, self._uuid.bytes, end, wait_ms)
         self.report = recovered.report
         self.unpublished = False
         self._tail.adopt(recovered, state)
 
     def _mark(self, fd: int, condition: int) -> None:
         self._state = self._tail.state(condition, self._state.generation + 1)
-        write_all(self._vfs, fd, [states.pack(self._state)], 0)
+        write_all(self._vfs, fd, [lock_state.pack(self._state)], 0)
 
     def _leave(self, fd: int) -> None:
         """Mark clean. If that fails, what was done is done: the next holder recovers, no more."""
         try:
             self._mark(fd, CLEAN)
         except OSError:
-            self._state = states.NEVER_USED
+            self._state = lock_state.NEVER_USED
 
     def _fail(self, fd: int, error: BaseException, *, doubtful: bool = False) -> None:
         """Leave the word dirty: the next holder recovers. ``doubtful``: a sync may have failed."""
@@ -304,4 +303,4 @@ class PartitionLog:
                     self._mark(fd, SYNC_FAILED)
                     self._vfs.fsync(fd)
                     break
-        self._state = states.NEVER_USED
+        self._state = lock_state.NEVER_USED

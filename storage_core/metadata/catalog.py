@@ -19,8 +19,7 @@ from ..io.directory_times import is_settled
 from ..io.durable import create_file, make_directories, remove_tree, sync_directories
 from ..io.locks import locked
 from ..vfs import FileStat, Vfs
-from . import high_watermark as watermark
-from . import topic_file as topicfile
+from . import high_watermark, topic_file
 from .high_watermark import Watermark
 from .topic_file import TopicFile
 
@@ -51,7 +50,7 @@ class Catalog:
         return list(names)
 
     def _exists(self, topic: str) -> bool:
-        return self._vfs.stat(topicfile.path_of(topic)) is not None
+        return self._vfs.stat(topic_file.path_of(topic)) is not None
 
     def get(self, topic: str) -> TopicFile:
         """The topic's file as it is now; one stat when it did not change.
@@ -60,11 +59,11 @@ class Catalog:
             TopicNotFoundError: there is no such topic.
         """
         check_name("topic", topic)
-        stat = self._vfs.stat(topicfile.path_of(topic))
+        stat = self._vfs.stat(topic_file.path_of(topic))
         known = self._known.get(topic)
         if stat is not None and known is not None and known[0] == stat:
             return known[1]
-        found = topicfile.read(self._vfs, topic)
+        found = topic_file.read(self._vfs, topic)
         if stat is None or found is None:
             self._known.pop(topic, None)
             raise self._not_found(topic)
@@ -80,13 +79,13 @@ class Catalog:
             TopicExistsError: it exists already.
         """
         check_name("topic", topic)
-        topicfile.check_partitions(partitions)
+        topic_file.check_partitions(partitions)
         created = TopicFile(
             uuid=uuid.uuid4(),
             store_uuid=store_uuid,
             partitions=partitions,
             created_at=json_files.timestamp(self._vfs),
-            settings=topicfile.check_settings(settings),
+            settings=topic_file.check_settings(settings),
         )
         sync_directories(self._vfs, _TOPICS)
         self.sweep()
@@ -111,9 +110,9 @@ class Catalog:
         for partition in range(topic.partitions):
             self._make_partition(directory, partition)
         create_file(self._vfs, f"{directory}/lock", b"")
-        create_file(self._vfs, f"{directory}/topic.json", json_files.dump(topicfile.dump(topic)))
+        create_file(self._vfs, f"{directory}/topic.json", json_files.dump(topic_file.dump(topic)))
         first = Watermark(topic.uuid.bytes, (0,) * topic.partitions)
-        create_file(self._vfs, f"{directory}/watermark", watermark.pack(first))
+        create_file(self._vfs, f"{directory}/watermark", high_watermark.pack(first))
         self._vfs.fsync_dir(directory)
 
     def _make_partition(self, directory: str, partition: int) -> None:
@@ -145,27 +144,27 @@ class Catalog:
                     f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
                     f"{total}. Create a new topic and copy the records."
                 )
-            for partition in range(current.partitions, topicfile.check_partitions(total)):
+            for partition in range(current.partitions, topic_file.check_partitions(total)):
                 self._make_partition(f"{_TOPICS}/{topic}", partition)
             # Also those that one who was killed had made: he may not have come so far.
             self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
-            return topicfile.with_partitions(current, total)
+            return topic_file.with_partitions(current, total)
 
         return self._rewrite(topic, grown)
 
     def alter(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
         """Change a topic's settings; None takes one back to the store's default."""
-        return self._rewrite(topic, lambda current: topicfile.with_settings(current, settings))
+        return self._rewrite(topic, lambda current: topic_file.with_settings(current, settings))
 
     def _rewrite(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
         self.get(topic)
         with self._exclusive(topic):
             changed = change(self.get(topic))
-            json_files.replace(self._vfs, topicfile.path_of(topic), topicfile.dump(changed))
+            json_files.replace(self._vfs, topic_file.path_of(topic), topic_file.dump(changed))
         return changed
 
     def _exclusive(self, topic: str) -> AbstractContextManager[int]:
-        return locked(self._vfs, watermark.lock_of(topic), self._config.lock_timeout_ms)
+        return locked(self._vfs, high_watermark.lock_of(topic), self._config.lock_timeout_ms)
 
     def sweep(self) -> None:
         """Remove what crashes left: deletions that were decided, creations nobody works on."""

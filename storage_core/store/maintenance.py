@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from ..config import CleanupPolicy, Compression
-from ..engine.api import PartitionUpkeep
+from ..engine.api import PartitionMaintenance
 from ..errors import ConfigError, StoppedError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
 from ..metadata import consumer_groups
-from .reads import ReadStore
+from .reads import StoreReads
 
-Run = Callable[[PartitionUpkeep, Pace], UpkeepReport]
+Run = Callable[[PartitionMaintenance, Pace], UpkeepReport]
 
 
-class LifecycleStore(ReadStore):
+class StoreMaintenance(StoreReads):
     """A store whose logs can be looked after. Safe for several threads and processes."""
 
     def retain(
@@ -34,9 +34,9 @@ class LifecycleStore(ReadStore):
         dropped = {}
         with typed_write_errors("dropping old segments", topic):
             for name, partition in self._places(topic, dry_run=dry_run):
-                upkeep = self._engine.upkeep(name, partition)
-                hold = self._hold(name, partition, upkeep.config.retention_hold_groups)
-                bases = upkeep.expired(hold) if dry_run else upkeep.retain(hold)
+                target = self._engine.maintenance(name, partition)
+                keep_from = self._keep_from(name, partition, target.config.retention_hold_groups)
+                bases = target.expired(keep_from) if dry_run else target.retain(keep_from)
                 if bases:
                     dropped[name, partition] = bases
         return dropped
@@ -71,11 +71,11 @@ class LifecycleStore(ReadStore):
         for partition, offset in before.items():
             self._require_partition(topic, partition)
             with typed_metadata_errors(topic):
-                upkeep = self._engine.upkeep(topic, partition)
-            hold = self._hold(topic, partition, upkeep.config.retention_hold_groups)
+                target = self._engine.maintenance(topic, partition)
+            keep_from = self._keep_from(topic, partition, target.config.retention_hold_groups)
             try:
                 with _typed_errors(topic, dry_run=dry_run):
-                    reports.append(upkeep.delete_records(pace, offset, hold, dry_run=dry_run))
+                    reports.append(target.delete_records(pace, offset, keep_from, dry_run=dry_run))
             except StoppedError:
                 break
         return reports
@@ -107,15 +107,15 @@ class LifecycleStore(ReadStore):
             ConfigError: the topic that was named is not compacted.
         """
 
-        def run(upkeep: PartitionUpkeep, pace: Pace) -> UpkeepReport:
-            if "compact" not in (policy or upkeep.config.cleanup_policy):
+        def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
+            if "compact" not in (policy or target.config.cleanup_policy):
                 if topic is None:
                     return UpkeepReport("compact", "", 0)
                 raise ConfigError(
                     f"topic {topic!r} is not compacted: its cleanup_policy is "
-                    f"{upkeep.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact'."
+                    f"{target.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact'."
                 )
-            return upkeep.compact(pace, min_dirty_ratio=min_dirty_ratio, dry_run=dry_run)
+            return target.compact(pace, min_dirty_ratio=min_dirty_ratio, dry_run=dry_run)
 
         return self._each(topic, run, Pace(self._vfs, progress, stop), dry_run=dry_run)
 
@@ -137,7 +137,7 @@ class LifecycleStore(ReadStore):
         """
         rate = bytes_per_second or self._config.scrub_bytes_per_second
         pace = Pace(self._vfs, progress, stop, rate)
-        return self._each(topic, lambda upkeep, pace: upkeep.scrub(pace), pace, dry_run=True)
+        return self._each(topic, lambda target, pace: target.scrub(pace), pace, dry_run=True)
 
     def merge(
         self,
@@ -160,8 +160,8 @@ class LifecycleStore(ReadStore):
             stop: Asked after every frame whether to stop.
         """
 
-        def run(upkeep: PartitionUpkeep, pace: Pace) -> UpkeepReport:
-            return upkeep.merge(pace, below=below_bytes, at_least=at_least, dry_run=dry_run)
+        def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
+            return target.merge(pace, below=below_bytes, at_least=at_least, dry_run=dry_run)
 
         return self._each(topic, run, Pace(self._vfs, progress, stop), dry_run=dry_run)
 
@@ -191,11 +191,11 @@ class LifecycleStore(ReadStore):
         """
         before = None if older_than_ms is None else self._vfs.now_us() - older_than_ms * 1000
 
-        def run(upkeep: PartitionUpkeep, pace: Pace) -> UpkeepReport:
-            return upkeep.recompress(
+        def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
+            return target.recompress(
                 pace,
-                compression=compression or upkeep.config.compression,
-                level=level or upkeep.config.compression_level,
+                compression=compression or target.config.compression,
+                level=level or target.config.compression_level,
                 before_us=before,
                 dry_run=dry_run,
             )
@@ -211,7 +211,7 @@ class LifecycleStore(ReadStore):
         for name, partition in self._places(topic, dry_run=dry_run):
             try:
                 with _typed_errors(name, dry_run=dry_run):
-                    report = run(self._engine.upkeep(name, partition), pace)
+                    report = run(self._engine.maintenance(name, partition), pace)
             except StoppedError:
                 break
             if report.segments_before or report.note or not report.done:
@@ -227,7 +227,7 @@ class LifecycleStore(ReadStore):
             for partition in range(self.topic(name).partitions):
                 yield name, partition
 
-    def _hold(self, topic: str, partition: int, groups: str) -> int | None:
+    def _keep_from(self, topic: str, partition: int, groups: str) -> int | None:
         """The first offset that a group which holds retention has not read; None without any."""
         names = [name.strip() for name in groups.split(",") if name.strip()]
         offsets = []

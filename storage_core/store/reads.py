@@ -28,7 +28,7 @@ from ..vfs import Vfs
 READ_COLUMNS = tuple(READ_SCHEMA.names)
 
 
-class ReadStore:
+class StoreReads:
     """Topics of a directory, for reading. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig, engine: Engine) -> None:

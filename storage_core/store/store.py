@@ -19,11 +19,11 @@ from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
 from ..types import OffsetRange, RecoveryReport
 from ..vfs import Vfs
-from .maintenance import LifecycleStore
+from .maintenance import StoreMaintenance
 from .open_directory import make_engine, open_files
 
 
-class Store(LifecycleStore):
+class Store(StoreMaintenance):
     """A directory of topics. Safe for several threads; several processes may open it at once.
 
     Reading takes no locks and never changes a file. The first append to a partition recovers it if

@@ -9,7 +9,7 @@ import click
 
 from ...config import Compression
 from ...maintenance.report import UpkeepReport
-from ...store.maintenance import LifecycleStore
+from ...store.maintenance import StoreMaintenance
 from ...store.store import Store
 from ..common import arguments, output
 from .maintenance_reports import MaintenanceBar, show_reports
@@ -129,7 +129,7 @@ def recompress(
 
 def _run(
     ctx: click.Context,
-    store: LifecycleStore,
+    store: StoreMaintenance,
     work: Callable[..., Reports],
     question: str,
     *,
