@@ -1,7 +1,7 @@
-"""Every error the engine raises on purpose: one root, typed leaves, each with a stable ``code``.
+"""Every error the engine raises on purpose: one root, and classes that each have a stable ``code``.
 
-Messages name the thing, the value found, what was expected and what to do. The attributes carry
-the same facts for programs: ``path`` is relative to the store's root.
+A message names the thing, the value found, what was expected and what to do. The attributes hold
+the same facts for programs; ``path`` is relative to the store's root.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class StorageError(Exception):
-    """Root of all storage errors."""
+    """Base class of all storage errors."""
 
     code = "STORAGE"
 
@@ -40,19 +40,19 @@ class ConfigError(StorageError):
 
 
 class InvalidNameError(StorageError):
-    """A topic or group name is not in the whitelist, or clashes with an existing one."""
+    """A topic or group name has characters that are not allowed, or clashes with another."""
 
     code = "NAME_INVALID"
 
 
 class LayoutNotFoundError(StorageError):
-    """The directory is not a log directory of any known layout."""
+    """The directory has no known layout."""
 
     code = "LAYOUT_NOT_FOUND"
 
 
 class LayoutMismatchError(StorageError):
-    """The directory holds another layout than the one asked for, or a mixture."""
+    """The directory has another layout than the one asked for, or files of two layouts."""
 
     code = "LAYOUT_MISMATCH"
 
@@ -64,19 +64,19 @@ class TopicNotFoundError(StorageError):
 
 
 class TopicExistsError(StorageError):
-    """A topic of this name exists already."""
+    """A topic with this name exists."""
 
     code = "TOPIC_EXISTS"
 
 
 class PartitionNotFoundError(StorageError):
-    """The topic has no partition of this number."""
+    """The topic has no partition with this number."""
 
     code = "PARTITION_NOT_FOUND"
 
 
 class OffsetOutOfRangeError(StorageError):
-    """The offset lies outside what the partition holds; ``start`` and ``end`` give the bounds."""
+    """The offset is outside the log of the partition, which is ``start`` to ``end``."""
 
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -89,37 +89,37 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class DataLossError(StorageError):
-    """Records that were there when a read was planned have been removed since."""
+    """Records that a read was planned for have been removed since."""
 
     code = "DATA_LOSS"
 
 
 class DamagedLogError(StorageError):
-    """Bytes that were once durable no longer check; nothing is deleted, nothing is served."""
+    """Durable bytes fail their check. They are neither deleted nor returned to readers."""
 
     code = "LOG_DAMAGED"
 
 
 class BrokenFrameError(StorageError):
-    """Bytes are not a whole, sound frame; who reads them decides between torn tail and damage."""
+    """Bytes are not a complete, intact frame: a torn tail or damage, as the caller decides."""
 
     code = "FRAME_BROKEN"
 
 
 class DamagedMetadataError(StorageError):
-    """A metadata file is unreadable, fails its checksum or breaks its schema."""
+    """A metadata file is unreadable, fails its checksum or has wrong fields."""
 
     code = "METADATA_DAMAGED"
 
 
 class IdentityError(StorageError):
-    """The store's identity is missing or belongs to another store."""
+    """The store's identity is missing, or a topic belongs to another store."""
 
     code = "IDENTITY_MISMATCH"
 
 
 class InvalidRecordError(StorageError):
-    """Records given to an append have the wrong type, shape or values."""
+    """Records have a wrong type, shape or value."""
 
     code = "RECORD_INVALID"
 
@@ -131,37 +131,37 @@ class RecordTooLargeError(StorageError):
 
 
 class UnsupportedColumnError(StorageError):
-    """The layout has no place for a column that carries values."""
+    """The layout cannot store a column that has values."""
 
     code = "COLUMN_UNSUPPORTED"
 
 
 class SegmentStateError(StorageError):
-    """A segment is asked for what its state forbids, such as appending to a sealed one."""
+    """The state of a segment forbids the operation, such as an append to a sealed segment."""
 
     code = "SEGMENT_STATE"
 
 
 class LockTimeoutError(StorageError):
-    """Another process kept a lock for longer than ``lock_timeout_ms``."""
+    """Another process held a lock for longer than ``lock_timeout_ms``."""
 
     code = "LOCK_TIMEOUT"
 
 
 class WriteFailedError(StorageError):
-    """The operating system refused a write or a sync; what was acknowledged before is safe."""
+    """The operating system failed a write or a sync. Acknowledged records are safe."""
 
     code = "WRITE_FAILED"
 
 
 class DiskFullError(WriteFailedError):
-    """No space or quota is left; nothing of the failed call is visible."""
+    """No disk space or quota is left. Readers see nothing of the failed call."""
 
     code = "DISK_FULL"
 
 
 class CollectedError(StorageError):
-    """Steps of one operation failed, and it went on to the end; ``errors`` holds each failure."""
+    """Several steps of one operation failed, and the others were done; ``errors`` has them all."""
 
     code = "SEVERAL_FAILED"
 
@@ -171,31 +171,31 @@ class CollectedError(StorageError):
 
 
 class ReadFailedError(StorageError):
-    """The operating system failed a read; this is never taken for the end of the log."""
+    """The operating system failed a read. This is never treated as the end of the log."""
 
     code = "READ_FAILED"
 
 
 class RecoveryNeededError(StorageError):
-    """The visible end is unknown until a writer or ``repair`` recovers the topic."""
+    """The high watermark is unknown until a writer or ``repair`` recovers the topic."""
 
     code = "RECOVERY_NEEDED"
 
 
 class InvalidCommitError(StorageError):
-    """A commit message names no staged file of its job; nothing was committed."""
+    """The staged parts of a commit do not fit together. Nothing was committed."""
 
     code = "COMMIT_INVALID"
 
 
 class CommitUnknownError(StorageError):
-    """A commit failed at or behind its commit point: it may be rolled forward by anybody."""
+    """A commit failed at or after its commit point: the next writer may still finish it."""
 
     code = "COMMIT_UNKNOWN"
 
 
 class CommitPendingError(StorageError):
-    """A decided commit of somebody who died must be finished first.
+    """An interrupted commit is pending and must be finished first.
 
     It is one of ``transactions``, or one that names the topic and partition.
     """
@@ -208,25 +208,25 @@ class CommitPendingError(StorageError):
 
 
 class ConversionError(StorageError):
-    """A conversion's target holds something else than its source at the same place."""
+    """The target of a conversion has other records than the source at the same offsets."""
 
     code = "CONVERSION_DIFFERS"
 
 
 class UnsafeFileError(StorageError):
-    """A symbolic link, device or other non-regular file stands where a log file should."""
+    """A symbolic link, device or other special file is in the place of a log file."""
 
     code = "UNSAFE_FILE"
 
 
 class UnsafeFilesystemError(StorageError):
-    """Locks cannot be trusted on the file system that holds the store."""
+    """The file system of the store may not support locks."""
 
     code = "UNSAFE_FILESYSTEM"
 
 
 class NotWritableError(StorageError):
-    """The store cannot be written by this user."""
+    """This user may not write to the store."""
 
     code = "NOT_WRITABLE"
 
@@ -238,10 +238,10 @@ class StoreClosedError(StorageError):
 
 
 class StoppedError(StorageError):
-    """Somebody asked an operation to stop. What was done until then is reported instead."""
+    """The caller asked an operation to stop. ``Store`` returns a report instead of this error."""
 
     code = "STOPPED"
 
 
 RECORD_ERRORS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
-"""Only these records cannot be stored; the log is as it was."""
+"""Errors of single records: the log is unchanged, and other records can be stored."""

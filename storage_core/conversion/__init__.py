@@ -1,1 +1,1 @@
-"""Copying a log directory of any layout into any other that can hold it."""
+"""Copying a log directory into any layout that can store its records."""

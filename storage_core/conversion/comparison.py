@@ -1,4 +1,4 @@
-"""Two streams of record batches compared, whatever the sizes of their batches."""
+"""Comparison of two streams of record batches, independent of the sizes of the batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..format.columns import HEADERS
 
 
 def first_difference(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch]) -> int | None:
-    """Number of the first row in which the streams differ or one ends; None if they are equal."""
+    """Number of the first row where the streams differ or one ends; None if they are equal."""
     streams = iter(left), iter(right)
     rest: list[pa.RecordBatch | None] = [None, None]
     row = 0
@@ -34,7 +34,7 @@ def first_difference(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBa
 
 
 def _first_row(ours: pa.RecordBatch, theirs: pa.RecordBatch, rows: int) -> int:
-    """The first of ``rows`` rows in which two batches differ; there is one."""
+    """The first of ``rows`` rows where two batches differ; the caller knows that there is one."""
     low = 0
     while rows > 1:
         half = rows // 2
@@ -47,7 +47,7 @@ def _first_row(ours: pa.RecordBatch, theirs: pa.RecordBatch, rows: int) -> int:
 
 
 def without_empties(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Empty keys and headers as null: a broker has no other way to say that there are none."""
+    """The batch with empty keys and headers as null: a broker stores both in the same way."""
     for name, length in (("key", pc.binary_length), ("headers", pc.list_value_length)):
         if name in batch.schema.names:
             column = batch[name]

@@ -1,11 +1,11 @@
-"""Copying a log directory of any layout into another that can hold it.
+"""Copying a log directory into any layout that can store its records.
 
-Offsets are kept, or an error says that the target cannot keep them. What a broker's layout cannot
-store is found by reading the source once before anything is copied. A conversion that was
-interrupted goes on where the target ends, and at the end both sides are read and compared.
+Offsets are kept, or an error says that the target cannot keep them. For a broker's layout the
+source is read once before anything is copied, to find what the target cannot store. An interrupted
+conversion continues where the target ends. At the end both sides are read and compared.
 
-The target's ``convert.json`` remembers where each source partition began when a renumbering
-conversion started, since its records are counted from there.
+The target's ``convert.json`` holds the start offset of each source partition when a renumbering
+conversion began, because its records are counted from there.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..brokers.isolation import IsolationLevel
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import Columns, make_columns
-from ..io import json_files as metafile
+from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
 from ..segments.batches import ALL_FIELDS
 from ..store.store import Store
 from ..types import TIMESTAMP_SUPPLIED, OffsetRange
 from .comparison import first_difference, without_empties
-from .progress import Part, Progress, Report, parts_of
+from .progress import Progress, ProgressReporter, SourcePartition, source_partitions
 
 _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
@@ -39,7 +39,7 @@ _NO_LIMIT = 1 << 30
 
 
 class Converted(NamedTuple):
-    """One partition of a finished conversion: its offsets in the source, and what was new."""
+    """One converted partition: its offsets in the source, and the records copied by this run."""
 
     topic: str
     partition: int
@@ -59,26 +59,26 @@ def convert(
     config: StoreConfig | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Converted]:
-    """Copy topics into a store of any layout; call it again to go on after a crash.
+    """Copy topics into a store of any layout; call it again to continue after a crash.
 
     Args:
-        source: A log directory, or a store.
-        target: Another one; made if it is missing.
-        topics: Only these; by default all.
-        layout: Of a target that is made: native by default, or a broker's.
-        renumber: Count offsets from 0 instead of keeping them.
-        drop: Columns to leave out: key, headers, timestamp.
+        source: The log directory or store to copy.
+        target: The log directory or store to copy into; created if it is missing.
+        topics: The topics to copy; all by default.
+        layout: Layout of a new target; native by default.
+        renumber: Number the records from 0 instead of keeping their offsets.
+        drop: Columns not to copy: key, headers, timestamp.
         isolation: For the transactions in a cursus broker's directory.
-        config: Settings of a target given by its path.
-        progress: Called after every piece of work.
+        config: Settings of a target that is given as a path.
+        progress: Called after each piece of work.
 
     Raises:
-        UnsupportedColumnError: the target's layout has no place for a column, offsets included.
-        ConversionError: the target holds other records than the source.
+        UnsupportedColumnError: the target's layout cannot store a column, or the offsets.
+        ConversionError: the target has other records than the source.
     """
     if unknown := [name for name in drop if name not in _DROPPABLE]:
         raise UnsupportedColumnError(
-            f"column {unknown[0]!r} cannot be dropped, only {', '.join(_DROPPABLE)}."
+            f"column {unknown[0]!r} cannot be dropped. Columns that can: {', '.join(_DROPPABLE)}."
         )
     with ExitStack() as stack:
         reading = source if isinstance(source, Store) else Store.open(source, isolation=isolation)
@@ -87,14 +87,16 @@ def convert(
             writing = Store.open(writing, layout=layout, create=True, config=config)
             stack.enter_context(writing)
         if reading.path == writing.path:
-            raise ConversionError(f"{reading.path} cannot be converted into itself.")
+            raise ConversionError(
+                f"{reading.path} cannot be converted into itself. Choose another target."
+            )
         conversion = _Conversion(reading, writing, frozenset(drop), renumber)
-        stack.enter_context(conversion.alone())
+        stack.enter_context(conversion.exclusive())
         return conversion.run(reading.topics() if topics is None else topics, progress)
 
 
 class _Conversion:
-    """One conversion. Used by one thread."""
+    """One conversion; used by one thread."""
 
     def __init__(self, source: Store, target: Store, drop: frozenset[str], renumber: bool) -> None:
         self._source = source
@@ -104,8 +106,8 @@ class _Conversion:
         self._native = target.layout == "native"
         self._state = f"{'meta' if self._native else '.cursus-spark'}/convert"
 
-    def alone(self) -> ExitStack:
-        """Keep other conversions out of the target."""
+    def exclusive(self) -> ExitStack:
+        """Lock the target against other conversions."""
         target, lock = self._target.vfs, f"{self._state}.lock"
         ensure_lock_file(target, lock)
         stack = ExitStack()
@@ -115,14 +117,14 @@ class _Conversion:
     def run(
         self, topics: Sequence[str], progress: Callable[[Progress], None] | None
     ) -> list[Converted]:
-        parts = [part for topic in topics for part in parts_of(self._source, topic)]
+        parts = [part for topic in topics for part in source_partitions(self._source, topic)]
         for topic in topics:
             self._make_topic(topic)
         for part in parts if self._native else ():
-            # A killed try may have left records that nobody has announced yet.
+            # A crashed conversion may have left records above the high watermark: publish them.
             self._target.append(part.topic, part.partition, [])
         starts = [self._resume(part) for part in parts]
-        report = Report(parts, progress)
+        report = ProgressReporter(parts, progress)
         if not self._native:
             for part, start in zip(parts, starts, strict=True):
                 self._check(part, start, report)
@@ -144,8 +146,8 @@ class _Conversion:
         if made.partitions < found.partitions:
             self._target.add_partitions(topic, found.partitions)
 
-    def _resume(self, part: Part) -> int:
-        """The source's offset to go on from, after a look at what the target holds already."""
+    def _resume(self, part: SourcePartition) -> int:
+        """The source offset to continue from, after a comparison with the end of the target."""
         if self._renumber:
             return self._resume_counting(part)
         have = self._target.offsets(part.topic, part.partition)
@@ -153,8 +155,8 @@ class _Conversion:
             return part.range.start
         if have.end > part.range.end:
             raise ConversionError(
-                f"{part.name}: the target goes up to offset {have.end}, the source only to "
-                f"{part.range.end}. Choose another target.",
+                f"{part.name}: the target ends at offset {have.end}, the source at "
+                f"{part.range.end}. Choose an empty target.",
                 topic=part.topic,
                 partition=part.partition,
             )
@@ -162,19 +164,19 @@ class _Conversion:
         self._compare(part, min(start, have.end), have.end, None)
         return max(have.end, part.range.start)
 
-    def _resume_counting(self, part: Part) -> int:
+    def _resume_counting(self, part: SourcePartition) -> int:
         path = f"{self._state}.json"
-        fields = metafile.read(self._target.vfs, path) or {"format": 1, "starts": {}}
+        fields = json_files.read(self._target.vfs, path) or {"format": 1, "starts": {}}
         begun = fields["starts"].get(part.name)
         there = self._target.read(part.topic, part.partition, columns=("offset",))
         copied = sum(batch.num_rows for batch in there)
         if begun is None and not copied:
             fields["starts"][part.name] = part.range.start
-            metafile.replace(self._target.vfs, path, fields)
+            json_files.replace(self._target.vfs, path, fields)
         elif begun != part.range.start:
             raise ConversionError(
-                f"{part.name}: the target holds records that did not come from this source, or the "
-                "source has dropped some since. Choose an empty target.",
+                f"{part.name}: the target has records that did not come from this source, or the "
+                "source has deleted records since. Choose an empty target.",
                 topic=part.topic,
                 partition=part.partition,
             )
@@ -189,8 +191,8 @@ class _Conversion:
             copied -= rows
         return offset
 
-    def _check(self, part: Part, start: int, report: Report) -> None:
-        """Find what the target cannot store before anything is copied."""
+    def _check(self, part: SourcePartition, start: int, report: ProgressReporter) -> None:
+        """Raise for what the target cannot store, before anything is copied."""
         due = self._target.offsets(part.topic, part.partition).end
         if self._target.layout != "cursus" and due == 0:
             due = start
@@ -206,17 +208,17 @@ class _Conversion:
         if not self._renumber and not len(part.range) and due != part.range.end:
             raise self._not_in_source(part, due)
 
-    def _not_in_source(self, part: Part, offset: int) -> UnsupportedColumnError:
+    def _not_in_source(self, part: SourcePartition, offset: int) -> UnsupportedColumnError:
         return UnsupportedColumnError(
-            f"layout {self._target.layout} cannot store the column 'offset' of {part.name}: offset "
-            f"{offset} is not in the source. Pass renumber=True to count from 0, or convert to a "
-            "native store.",
+            f"layout {self._target.layout} cannot store the column 'offset' of {part.name}: "
+            f"offset {offset} is not in the source, and this layout has no holes. Number the "
+            "records from 0 (--renumber, renumber=True), or convert to a native store.",
             topic=part.topic,
             partition=part.partition,
             offset=offset,
         )
 
-    def _copy(self, part: Part, start: int, report: Report) -> int:
+    def _copy(self, part: SourcePartition, start: int, report: ProgressReporter) -> int:
         copied = 0
         for piece in self._pieces(part, start):
             columns = self._columns(part, piece)
@@ -227,14 +229,14 @@ class _Conversion:
             copied += columns.count
             report("copy", part, int(offsets[-1]) + 1)
         if not self._renumber and not len(part.range) and part.range.end:
-            # Else the next record would get an offset that another one had.
+            # Otherwise the next record would get an offset that a deleted record had.
             nothing = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
             begin = replace(nothing, offsets=np.array([part.range.end]))
             self._target.append_columns(part.topic, part.partition, begin)
         return copied
 
-    def _pieces(self, part: Part, start: int) -> Iterator[pa.Table]:
-        """The source's records in pieces of some megabytes."""
+    def _pieces(self, part: SourcePartition, start: int) -> Iterator[pa.Table]:
+        """The source's records in tables of some megabytes."""
         waiting: list[pa.RecordBatch] = []
         for batch in self._source.read(
             part.topic, part.partition, start=start, end=part.range.end, columns=tuple(ALL_FIELDS)
@@ -246,8 +248,8 @@ class _Conversion:
         if waiting:
             yield pa.Table.from_batches(waiting)
 
-    def _columns(self, part: Part, piece: pa.Table) -> Columns:
-        """Records for the target; times stamped on append go only where times have a place."""
+    def _columns(self, part: SourcePartition, piece: pa.Table) -> Columns:
+        """Records for the target; timestamps of the append are copied only to native stores."""
         supplied = pc.any(pc.equal(piece["timestamp_type"], TIMESTAMP_SUPPLIED)).as_py()
         timed = "timestamp" not in self._drop and (self._native or supplied)
         config = self._target.topic(part.topic).config(self._target.config)
@@ -260,8 +262,10 @@ class _Conversion:
             max_record_bytes=config.max_record_bytes if self._native else _NO_LIMIT,
         )
 
-    def _compare(self, part: Part, start: int, end: int, report: Report | None) -> None:
-        """Read both sides and compare them, value by value."""
+    def _compare(
+        self, part: SourcePartition, start: int, end: int, report: ProgressReporter | None
+    ) -> None:
+        """Read both sides and compare their records."""
         if start >= end:
             return
         topic, partition = part.topic, part.partition
@@ -269,23 +273,26 @@ class _Conversion:
         if self._renumber:
             theirs = self._target.read(topic, partition)
         else:
-            # The target may begin later, at the first record; a missing one would be noticed.
+            # The target may start later, at its first record; a missing record is still found.
             first = max(start, self._target.offsets(topic, partition).start)
             theirs = self._target.read(topic, partition, start=first, end=end)
         row = first_difference(self._normal(ours, part, report), self._normal(theirs, part, None))
         if row is not None:
             raise ConversionError(
                 f"{part.name}: record {row} from offset {start} on differs between source and "
-                "target. Something else wrote to the target; choose an empty one.",
+                "target. Another program wrote to the target. Choose an empty target.",
                 topic=part.topic,
                 partition=part.partition,
                 offset=start,
             )
 
     def _normal(
-        self, batches: Iterator[pa.RecordBatch], part: Part, report: Report | None
+        self,
+        batches: Iterator[pa.RecordBatch],
+        part: SourcePartition,
+        report: ProgressReporter | None,
     ) -> Iterator[pa.RecordBatch]:
-        """The columns that both sides must have in common, in the target's terms."""
+        """The columns that must be equal on both sides, as the target stores them."""
         names = [name for name in ("key", "headers") if name not in self._drop]
         if self._source.layout == "native" and self._native and "timestamp" not in self._drop:
             names.append("timestamp")

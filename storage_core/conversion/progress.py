@@ -1,4 +1,4 @@
-"""What a conversion has to do and how far it is."""
+"""The partitions of a conversion's source, and its progress."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Phase = Literal["check", "copy", "verify"]
 
 
 class Progress(NamedTuple):
-    """How far a phase is: records and log bytes of the source, done and in all.
+    """Progress of a phase: records and log bytes of the source, done and in total.
 
-    Both are worked out from offsets, so a hole counts as if its records were there.
+    Both are computed from offsets, so a hole counts like records.
     """
 
     phase: Phase
@@ -29,50 +29,52 @@ class Progress(NamedTuple):
     total_bytes: int
 
 
-class Part(NamedTuple):
-    """A partition to convert, as it was at the beginning; ``marks`` are offsets and log bytes."""
+class SourcePartition(NamedTuple):
+    """A partition as it was at the start; ``sizes`` are segment offsets and bytes before them."""
 
     topic: str
     partition: int
     range: OffsetRange
-    marks: tuple[Int64s, Int64s]
+    sizes: tuple[Int64s, Int64s]
 
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
     def bytes_before(self, offset: int) -> int:
-        return int(np.interp(offset, *self.marks))
+        return int(np.interp(offset, *self.sizes))
 
 
-def parts_of(source: StoreReads, topic: str) -> Iterator[Part]:
-    """A topic's partitions as they are now."""
+def source_partitions(source: StoreReads, topic: str) -> Iterator[SourcePartition]:
+    """The partitions of a topic as they are now."""
     for partition, end in enumerate(source.visible_ends(topic)):
         start = min(source.offsets(topic, partition).start, end)
         segments = source.segments(topic, partition)
         offsets = np.array([*(found.base for found in segments), end], dtype=np.int64)
-        sizes = np.cumsum([0, *(found.size for found in segments)])
-        yield Part(topic, partition, OffsetRange(start, end), (offsets, sizes))
+        bytes_before = np.cumsum([0, *(found.size for found in segments)])
+        yield SourcePartition(topic, partition, OffsetRange(start, end), (offsets, bytes_before))
 
 
-class Report:
-    """Tells how far a conversion is."""
+class ProgressReporter:
+    """Calls ``progress`` with the progress of a conversion."""
 
-    def __init__(self, parts: Sequence[Part], tell: Callable[[Progress], None] | None) -> None:
-        self._tell = tell
+    def __init__(
+        self, parts: Sequence[SourcePartition], progress: Callable[[Progress], None] | None
+    ) -> None:
+        self._progress = progress
         self._records = sum(len(part.range) for part in parts)
-        self._bytes = sum(int(part.marks[1][-1]) for part in parts)
+        self._bytes = sum(int(part.sizes[1][-1]) for part in parts)
         self._before: dict[str, tuple[int, int]] = {}
         records = size = 0
         for part in parts:
             self._before[part.name] = records, size
             records += len(part.range)
-            size += int(part.marks[1][-1])
+            size += int(part.sizes[1][-1])
 
-    def __call__(self, phase: Phase, part: Part, offset: int) -> None:
-        if self._tell is not None:
+    def __call__(self, phase: Phase, part: SourcePartition, offset: int) -> None:
+        if self._progress is not None:
             records, size = self._before[part.name]
-            self._tell(
+            self._progress(
                 Progress(
                     phase,
                     part.topic,

@@ -1,4 +1,4 @@
-"""What a failed system call or a broken frame means, in words a person can act on."""
+"""Typed errors, with advice, for failed system calls and broken frames."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ..errors import (
 )
 
 OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# After these nothing is unknown: the call simply did not happen, and a later one may succeed.
+# The call had no effect, and a later one may succeed.
 _HARMLESS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_HANDLES)
 
 
 def is_harmless(error: OSError) -> bool:
-    """Whether a writer may go on after this error (a failed sync never is)."""
+    """Whether a writer may continue after this error; never after a failed sync."""
     return error.errno in _HARMLESS
 
 
 def write_failure(
     what: str, error: OSError, topic: str | None = None, partition: int | None = None
 ) -> WriteFailedError:
-    """The typed error for a write that the system refused."""
+    """The typed error for a failed write."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     kind = DiskFullError if full else WriteFailedError
-    advice = "Free some space and try again." if full else "Check the disk and the permissions."
+    advice = "Free disk space and try again." if full else "Check the disk and the permissions."
     return kind(
         f"{what} failed: {error}. {advice}",
         topic=topic,
@@ -44,7 +44,7 @@ def write_failure(
 
 @contextmanager
 def typed_write_errors(what: str, topic: str | None = None) -> Iterator[None]:
-    """Turn failed calls while metadata is changed into errors that say what was being done."""
+    """Turn failed calls into errors that say which change failed."""
     try:
         yield
     except OSError as error:
@@ -52,30 +52,30 @@ def typed_write_errors(what: str, topic: str | None = None) -> Iterator[None]:
 
 
 def closed_for_writing(topic: str, partition: int, cause: OSError) -> WriteFailedError:
-    """The typed error for appends after a failure that left unknown bytes behind."""
+    """The typed error for appends after a failure that left unknown bytes in the log."""
     return WriteFailedError(
-        f"{topic}-{partition} takes no appends since a write failed: {cause}. "
-        "Check the disk, then open the store again: it recovers by itself.",
+        f"{topic}-{partition} is closed for writing, because a write failed: {cause}. "
+        "Check the disk, then open the store again: the next append recovers the partition.",
         topic=topic,
         partition=partition,
     )
 
 
 def commit_pending(topic: str, partition: int) -> CommitPendingError:
-    """The typed error for a partition that a dead committer's intent names."""
+    """The typed error for a partition that the intent of an interrupted commit names."""
     return CommitPendingError(
-        f"{topic}-{partition}: a commit of somebody who died is not finished. The next writer "
-        "finishes it, or run repair.",
+        f"{topic}-{partition}: an interrupted commit is pending. The next writer finishes it, or "
+        "run repair.",
         topic=topic,
         partition=partition,
     )
 
 
 def watermark_lost(topic: str) -> RecoveryNeededError:
-    """The typed error for a visible end that nobody can tell."""
+    """The typed error for a topic whose high watermark is lost."""
     return RecoveryNeededError(
-        f"the watermark of topic {topic!r} is missing or damaged, so its visible end is unknown. "
-        "The next append recovers it, or run repair.",
+        f"the high watermark of topic {topic!r} is missing or damaged, so the topic cannot be "
+        "read. The next append rebuilds it, or run repair.",
         topic=topic,
         path=f"topics/{topic}/watermark",
     )
@@ -97,7 +97,7 @@ def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
-    """Turn broken frames and failed reads into errors that name partition, file and place."""
+    """Turn broken frames and failed reads into errors that name partition, file and position."""
     try:
         yield
     except BrokenFrameError as error:
@@ -105,7 +105,7 @@ def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
         raise DamagedLogError(
             f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
             f"{error.offset}: {error}. Records before that offset are intact; restore the file "
-            "from a copy, or read from behind the damage.",
+            "from a copy, or read from a later offset.",
             topic=topic,
             partition=partition,
             path=path,

@@ -110,7 +110,7 @@ def test_failed_sync_is_marked_never_retried_and_the_tail_is_copied(
     with pytest.raises(WriteFailedError):
         store.append(TOPIC, 0, [b"c"])
     syncs = [call for call in vfs.calls if call.kind == "fsync" and call.path.endswith(".log")]
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"d"])
     assert len(syncs) == 1
     assert unpack(lock_file(path).read_bytes()).condition == SYNC_FAILED
@@ -135,7 +135,7 @@ def test_sync_that_fails_in_recovery_is_not_retried_either(path: Path, kind: str
     inode = segment(path).stat().st_ino
     with pytest.raises(WriteFailedError):
         store.append(TOPIC, 0, [b"c"])
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"c"])
     assert unpack(lock_file(path).read_bytes()).condition == SYNC_FAILED
     again = reopen(path)
@@ -150,7 +150,7 @@ def test_full_disk_noticed_by_a_sync_on_the_way_is_a_failed_sync_too(path: Path)
     with pytest.raises(DiskFullError):
         store.append(TOPIC, 0, [b"c" * 2000, b"d" * 4000])
     assert unpack(lock_file(path).read_bytes()).condition == SYNC_FAILED
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"e"])
     again = reopen(path)
     again.append(TOPIC, 0, [b"f"])
@@ -166,7 +166,7 @@ def test_directory_sync_that_fails_for_a_new_segment_is_marked(path: Path) -> No
     with pytest.raises(WriteFailedError):
         store.append(TOPIC, 0, [b"c"])
     assert unpack(lock_file(path).read_bytes()).condition == SYNC_FAILED
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"c"])
     again = reopen(path)
     assert again.append(TOPIC, 0, [b"d"]).start == 2
@@ -181,7 +181,7 @@ def test_disk_too_full_to_mark_a_failed_sync_still_closes_the_partition(path: Pa
     with pytest.raises(WriteFailedError):
         store.append(TOPIC, 0, [b"c"])
     vfs.faults.clear()
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"d"])
 
 
@@ -268,7 +268,7 @@ def test_error_from_close_is_a_write_error(path: Path) -> None:
     vfs.fail("close", errno.EIO, path=".log")
     with pytest.raises(WriteFailedError):
         store.roll(TOPIC, 0)
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"c"])
     again = reopen(path)
     again.append(TOPIC, 0, [b"d"])
@@ -305,7 +305,7 @@ def test_close_that_fails_after_a_failed_sync_hides_neither(path: Path) -> None:
     vfs.fail("close", errno.EIO, path=".log")
     with pytest.raises(WriteFailedError):
         store.append(TOPIC, 0, [b"c"])
-    with pytest.raises(WriteFailedError, match="takes no appends"):
+    with pytest.raises(WriteFailedError, match="is closed for writing"):
         store.append(TOPIC, 0, [b"d"])
     assert unpack(lock_file(path).read_bytes()).condition == SYNC_FAILED
 

@@ -117,7 +117,7 @@ ARGUED_HARMLESS = {
     f"merge > {_REPLACED} > fsync_dir": _HINT,
     f"CleanerCheckpoint.write > {_REPLACED} > fsync": _MARKS,
     f"CleanerCheckpoint.write > {_REPLACED} > fsync_dir": _MARKS,
-    "_Conversion.alone > ensure_lock_file > make_directories > fsync_dir": (
+    "_Conversion.exclusive > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds a lock and what is pending below"
     ),
     "create > ensure_lock_file > make_directories > fsync_dir": (

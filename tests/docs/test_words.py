@@ -73,7 +73,6 @@ NOT_YET = (
     "storage_core/commit/",
     "storage_core/config.py",
     "storage_core/engine/",
-    "storage_core/errors.py",
     "storage_core/format/",
     "storage_core/handlers/",
     "storage_core/io/",
