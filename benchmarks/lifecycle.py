@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
-from storage_core.config import Compression
-from storage_core.format.frame import CODECS, HEADER_BYTES
+from storage_core.config import CODECS, Compression
+from storage_core.format.frame import HEADER_BYTES
 from storage_core.format.frame_scan import segment_frames
 
 from . import data

@@ -8,7 +8,7 @@ from .lazy import lazy_names
 if TYPE_CHECKING:
     from .commit.protocol import CommitResult
     from .commit.staging import Stage, StagedPart
-    from .config import StoreConfig
+    from .config import CODECS, StoreConfig
     from .conversion.convert import Converted, convert
     from .conversion.progress import Progress
     from .errors import (
@@ -35,7 +35,7 @@ else:
         {
             "commit.protocol": "CommitResult",
             "commit.staging": "Stage StagedPart",
-            "config": "StoreConfig",
+            "config": "CODECS StoreConfig",
             "conversion.convert": "Converted convert",
             "conversion.progress": "Progress",
             "errors": "CommitUnknownError DataLossError LayoutNotFoundError "
@@ -54,6 +54,7 @@ else:
     )
 
 __all__ = [
+    "CODECS",
     "Columns",
     "CommitResult",
     "CommitUnknownError",

@@ -16,6 +16,8 @@ from .layouts.registry import LAYOUT_NAMES
 from .vfs import read_outside
 
 Compression = Literal["none", "lz4", "zstd"]
+CODECS: tuple[Compression, ...] = get_args(Compression)
+"""The codecs of frames; the place in this list is the number in a frame's header."""
 FsyncPolicy = Literal["batch", "interval", "none"]
 WriteThrough = Literal["none", "dsync", "direct"]
 CleanupPolicy = Literal["delete", "compact", "delete,compact"]
@@ -26,8 +28,8 @@ MAX_FRAME_BYTES = 1 << 30
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "cleanup_policy": get_args(CleanupPolicy),
-    "cold_compression": get_args(Compression),
-    "compression": get_args(Compression),
+    "cold_compression": CODECS,
+    "compression": CODECS,
     "fsync": get_args(FsyncPolicy),
     "layout": LAYOUT_NAMES,
     "write_through": get_args(WriteThrough),
@@ -168,6 +170,21 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_value(field.name, getattr(self, field.name))
+
+    @property
+    def syncs_each_append(self) -> bool:
+        """An append is durable when it returns."""
+        return self.fsync == "batch"
+
+    @property
+    def syncs_at_intervals(self) -> bool:
+        """An append is durable at most ``fsync_interval_ms`` after it returns."""
+        return self.fsync == "interval"
+
+    @property
+    def syncs_never(self) -> bool:
+        """Appends are durable when the operating system writes them; only commits are synced."""
+        return self.fsync == "none"
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> StoreConfig:

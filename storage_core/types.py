@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from .errors import StorageError
 
 TIMESTAMP_SUPPLIED = 0
 TIMESTAMP_APPENDED = 1
 TIMESTAMP_ABSENT = -1
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

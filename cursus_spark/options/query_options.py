@@ -10,7 +10,6 @@ from .offsets import OffsetSpec
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
-Compression = Literal["none", "lz4", "zstd"]
 
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -87,7 +86,7 @@ class StreamWriteOptions:
     layout: str = "auto"
     create_topic: bool = True
     num_partitions: int | None = None
-    compression: Compression | None = None
+    compression: str | None = None
     txn_app_id: str | None = None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from storage_core import LAYOUT_NAMES
+from storage_core import CODECS, LAYOUT_NAMES
 
 from . import values as parse
 
@@ -42,7 +42,6 @@ class Option:
 
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 PARTITIONERS = ("murmur2",)
-COMPRESSIONS = ("none", "lz4", "zstd")
 STRATEGIES = ("error", "latest")
 
 OPTIONS: tuple[Option, ...] = (
@@ -233,7 +232,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "compression",
         _WRITE,
-        parse.choice(*COMPRESSIONS),
+        parse.choice(*CODECS),
         "the topic's",
         "Codec of the records written: none, lz4 or zstd.",
     ),

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import BrokenFrameError
-from ..format.columns import Int64s
 from ..io.byte_source import Source
+from ..types import Int64s
 from .codecs.row_walk import walk_lanes
 from .codecs.rows import Ending, Rows
 from .layout import Decoded, Place, RowLayout

@@ -23,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import BrokenFrameError
-from ..format.columns import Int64s
 from ..io.byte_source import WindowSource
 from ..io.durable import create_file, make_directories, parent, replace_file, sync_file, write_all
 from ..io.io_errors import typed_read_errors, typed_write_errors
@@ -35,6 +34,7 @@ from ..maintenance.key_table import Digests, KeyTable, digests
 from ..maintenance.partition import Guard, PartitionMaintenance
 from ..maintenance.report import Pace
 from ..segments.sealed import Sealed
+from ..types import Int64s
 from ..vfs import Buffer, Vfs
 from .codecs.index import IndexEntries, encode_index
 from .codecs.records import Bodies, parse_bodies

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import DamagedLogError, UnsupportedColumnError
-from ..format.columns import Columns, Int64s
+from ..format.columns import Columns
 from ..format.record_sizes import Integers
 from ..io.byte_source import WindowSource
 from ..io.durable import (
@@ -22,7 +22,7 @@ from ..io.durable import (
     write_all,
 )
 from ..layouts.broker_names import STATE_DIRECTORY
-from ..types import TIMESTAMP_SUPPLIED
+from ..types import TIMESTAMP_SUPPLIED, Int64s
 from ..vfs import Vfs
 from .chunks import is_zero_tail
 from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index

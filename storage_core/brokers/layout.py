@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from ..config import GIB, MIB
 from ..errors import BrokenFrameError, InvalidRecordError
-from ..format.columns import Columns, Int64s
+from ..format.columns import Columns
 from ..layouts import registry
 from ..layouts.broker_names import BROKER_NAMES, CURSUS_NAMES, RUSTLOG_NAMES, Names
 from ..layouts.registry import Layout
+from ..types import Int64s
 from ..vfs import Vfs
 from .codecs.encode import encode_control, encode_messages
 from .codecs.even_rows import payload_column

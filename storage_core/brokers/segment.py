@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import BrokenFrameError, ConfigError
-from ..format.columns import DecodedFrame, Int64s
+from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
 from ..format.sparse_index import SparseIndex
 from ..io.byte_source import Source, WindowSource
-from ..types import TIMESTAMP_ABSENT, OffsetPosition
+from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition
 from .chunks import Chunk, ChunkWalk
 from .codecs.rows import Ending
 from .joined import JoinedSource

@@ -22,11 +22,11 @@ import crc32c
 import numpy as np
 
 from ..errors import StorageError
-from ..format.columns import Int64s
 from ..io.byte_source import MappedSource
 from ..io.durable import read_file, replace_file
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
+from ..types import Int64s
 from ..vfs import Vfs
 from .codecs.row_walk import walk_many
 from .codecs.rows import Ending, RowFormat

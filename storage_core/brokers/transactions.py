@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import DamagedMetadataError
-from ..format.columns import Int64s
+from ..types import Int64s
 from .codecs.cursor import Bools
 from .codecs.records import Bodies
 from .codecs.rows import Data

@@ -15,13 +15,13 @@ from ..format.frame_scan import last_header
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexKind,
-    Int64s,
     is_sealed,
     parse_open,
     parse_sealed,
 )
 from ..io.byte_source import open_source
 from ..io.durable import read_file
+from ..types import Int64s
 from ..vfs import Vfs
 
 IndexState = Literal["sealed", "open", "stale", "missing"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config import MAX_FRAME_BYTES
+from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError, DamagedLogError
-from ..format.frame import CODECS
 from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_scan import StoredFrame, frames_at
 from ..log.partition_log import PartitionLog

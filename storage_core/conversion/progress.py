@@ -7,9 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..format.columns import Int64s
 from ..store.reads import StoreReads
-from ..types import OffsetRange
+from ..types import Int64s, OffsetRange
 
 Phase = Literal["check", "copy", "verify"]
 

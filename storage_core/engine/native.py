@@ -115,7 +115,7 @@ class NativeEngine(BaseEngine):
         if not self._logs.hand_over(log, partition):
             self._written(log, log.flush)
             log.close()
-        if log.config.fsync == "interval":
+        if log.config.syncs_at_intervals:
             self._flusher.wake(log.config.fsync_interval_ms)
         self._logs.checkpoint_if_due(rolled=log.take_rolled())
         return written

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidRecordError
-from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
+from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s
 from .record_sizes import Integers, bounds_of, check_sizes, record_bounds
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -37,7 +36,6 @@ MIN_TIMESTAMP, MAX_TIMESTAMP = -62_135_596_800_000_000, 253_402_300_799_999_999
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Any]
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

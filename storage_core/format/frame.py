@@ -41,7 +41,7 @@ from typing import NamedTuple
 import crc32c
 import pyarrow as pa
 
-from ..config import MAX_FRAME_BYTES
+from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError
 from .arrow_message import has_compressed_buffers
 from .columns import HEADERS, TIMESTAMP
@@ -50,13 +50,11 @@ MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
 MAX_SPAN = 2**32 - 1
 KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
-CODECS = ("none", "lz4", "zstd")
 _LZ4_GROWTH = 255
 
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
 TRAILER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
-_ARROW_CODECS = {"lz4": "lz4", "zstd": "zstd"}
 
 
 class FrameHeader(NamedTuple):
@@ -208,4 +206,4 @@ def codec_of(compression: str, level: int | None = None) -> pa.Codec:
     """
     if compression == "zstd" and level is not None:
         return pa.Codec("zstd", compression_level=level)
-    return pa.Codec(_ARROW_CODECS[compression])
+    return pa.Codec(compression)

@@ -13,12 +13,12 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from ..config import StoreConfig
+from ..config import CODECS, StoreConfig
 from ..io.parallel import spread
+from ..types import Int64s
 from .arrow_message import Piece, message_pieces
-from .columns import TIMESTAMP, Columns, Int64s
+from .columns import TIMESTAMP, Columns
 from .frame import (
-    CODECS,
     HEADERS_BIT,
     KEY,
     MAX_SPAN,

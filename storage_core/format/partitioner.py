@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..types import Int64s
+
 UInt32s = npt.NDArray[np.uint32]
 Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 NO_KEY = -1

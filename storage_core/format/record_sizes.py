@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import RecordTooLargeError
+from ..types import Int64s
 
 Integers = npt.NDArray[np.signedinteger]
 
@@ -42,7 +43,7 @@ def _bounds(column: pa.Array) -> Integers:
     return bounds_of(lengths.to_numpy(zero_copy_only=False))
 
 
-def bounds_of(lengths: Integers) -> npt.NDArray[np.int64]:
+def bounds_of(lengths: Integers) -> Int64s:
     """0, and behind it the sum of the lengths so far: a number more than there are lengths."""
     bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=bounds[1:])

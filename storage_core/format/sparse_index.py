@@ -24,12 +24,10 @@ from typing import Literal
 
 import crc32c
 import numpy as np
-import numpy.typing as npt
 
-from ..types import OffsetPosition
+from ..types import Int64s, OffsetPosition
 from .frame import FrameHeader
 
-Int64s = npt.NDArray[np.int64]
 IndexKind = Literal["offset", "time"]
 
 ENTRY_BYTES = FOOTER_BYTES = 16

@@ -80,7 +80,7 @@ class PartitionWriter:
             if not isinstance(error, Exception):
                 raise
             return
-        if self.log.config.fsync == "interval":
+        if self.log.config.syncs_at_intervals:
             due = self._store.vfs.monotonic() + self.log.config.fsync_interval_ms / 1000
             self._unsynced.extend(_Unsynced(end, due, batch) for batch in batches)
             self._take_synced(decided)

@@ -181,7 +181,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         """
         with self._meta:
             self._require_not_closed()
-        held_back = self._writer.log.config.fsync == "interval"
+        held_back = self._writer.log.config.syncs_at_intervals
         if held_back:
             self.flush()
         active = self._writer.active

@@ -114,7 +114,7 @@ class PartitionLog:
             try:
                 self._tail.write(self._tail.stamped(columns))
                 waited_ms = (self._vfs.monotonic() - self._last_sync) * 1000
-                if self.config.fsync != "interval" or waited_ms >= self.config.fsync_interval_ms:
+                if not self.config.syncs_at_intervals or waited_ms >= self.config.fsync_interval_ms:
                     self.publish()
                 else:
                     self.owes_flush = True
@@ -257,7 +257,7 @@ class PartitionLog:
             raise watermark_lost(self.topic)
         line = checkpoint.find(self._vfs, self.topic, self._partition, self._uuid)
         shown = 0 if watermark is None else watermark.end(self._partition)
-        published = 0 if self.config.fsync == "none" else shown  # without syncs it proves nothing
+        published = 0 if self.config.syncs_never else shown  # without syncs it proves nothing
         flushed = 0 if line is None else line.last_flushed_offset
         committed = self._barrier.recovery_point(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(

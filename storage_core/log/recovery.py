@@ -84,7 +84,7 @@ class Recovery:
         if not listing.bases:
             return self._recover_empty(removed)
         lost, saved_segments = 0, list[str]()
-        if self.config.fsync == "none":
+        if self.config.syncs_never:
             lost, saved_segments = self._cut_unsynced(listing)
             removed += len(saved_segments)
             listing = list_segments(self.vfs, self.directory)
@@ -161,7 +161,7 @@ class Recovery:
         path = log_path(self.directory, base)
         fd = self.vfs.open(path, "read")
         try:
-            if self.config.fsync != "none":
+            if not self.config.syncs_never:
                 self.vfs.fsync(fd)
             source = WindowSource(self.vfs, fd, self.vfs.fstat(fd).size)
             sound, error = self._follow(source, base)
@@ -206,7 +206,7 @@ class Recovery:
         if (
             line is None
             or self.sync_failed
-            or self.config.fsync == "none"
+            or self.config.syncs_never
             or line.active_segment_base_offset != base
             or not 0 < line.active_segment_size_bytes <= source.size
         ):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import MIB, StoreConfig
 from ..errors import InvalidRecordError
-from ..format.columns import Columns, Int64s
+from ..format.columns import Columns
 from ..format.frame import MAX_SPAN
 from ..format.frame_encode import EncodedFrame, FramePlace, encode_frames
 from ..format.lock_state import PartitionState
@@ -18,7 +18,7 @@ from ..io.durable import link_over_empty, sync_file
 from ..segments.active import ActiveSegment, build_indexes, write_indexes
 from ..segments.listing import list_segments, log_path
 from ..segments.truncate import TailMark, cut_back
-from ..types import TIMESTAMP_APPENDED
+from ..types import TIMESTAMP_APPENDED, Int64s
 from ..vfs import Vfs
 from .recovery import Recovered
 
@@ -48,7 +48,7 @@ class Tail:
         """Go on from what recovery found."""
         self.forget()
         self.end = recovered.end_offset
-        self.recovery_point = 0 if self._config.fsync == "none" else self.end
+        self.recovery_point = 0 if self._config.syncs_never else self.end
         self._last_append_us = max(self._last_append_us, state.last_append_us)
         if recovered.active:
             self._resume(recovered.base, recovered.size, state.created_us)
@@ -107,7 +107,7 @@ class Tail:
             self._begin_at(columns.offsets)
             if not columns.count:
                 self._writable_segment()  # whose name says where the log begins
-        synced = self._config.fsync == "batch"
+        synced = self._config.syncs_each_append
         most = _SYNCED_WRITE_BYTES if synced else _WRITE_BYTES
         row = 0
         while row < columns.count:
@@ -184,7 +184,7 @@ class Tail:
         """Make everything written durable, unless the topic asked for no syncs."""
         if self._active is not None:
             self._active.write_index()
-        if self._config.fsync != "none":
+        if not self._config.syncs_never:
             self._sync_all()
 
     def sync_always(self) -> None:
@@ -227,7 +227,7 @@ class Tail:
     def _seal(self) -> bool:
         if self._active is None or self._active.size == 0:
             return False
-        sync = self._config.fsync != "none" or self.syncs_rolls
+        sync = not self._config.syncs_never or self.syncs_rolls
         if sync:
             self._sync_all()
         self._active.seal(sync=False)

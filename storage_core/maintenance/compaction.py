@@ -26,11 +26,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import BrokenFrameError, StoppedError
-from ..format.columns import Int64s
 from ..format.frame import KEY, decode_body
 from ..format.frame_scan import StoredFrame
 from ..io.io_errors import typed_read_errors
 from ..segments.sealed import Sealed, SealedLog
+from ..types import Int64s
 from .compaction_policy import CleanerCheckpoint, LogToClean
 from .key_table import SEED_BYTES, Digests, KeyTable, digests
 from .partition import PartitionMaintenance

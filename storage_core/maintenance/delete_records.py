@@ -14,6 +14,7 @@ import numpy as np
 
 from ..format.frame_scan import StoredFrame
 from ..segments.sealed import Sealed, SealedLog
+from ..types import Int64s
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten
 from .segment_swap import Replacer
@@ -66,7 +67,7 @@ def _rest(replacer: Replacer, segment: Sealed, offset: int, pace: Pace) -> Rewri
         return writer.finish()
 
 
-def _rows_from(frame: StoredFrame, offset: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _rows_from(frame: StoredFrame, offset: int) -> Int64s:
     deltas = frame.columns().offsets
     first = offset - frame.offset
     if deltas is not None:

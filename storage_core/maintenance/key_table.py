@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..format.columns import Int64s
+from ..types import Int64s
 
 UInt64s = npt.NDArray[np.uint64]
 

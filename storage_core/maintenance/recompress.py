@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ..config import Compression
+from ..config import CODECS, Compression
 from ..errors import StoppedError
-from ..format.frame import CODECS
 from ..format.frame_encode import draft_frame, finish_frame
 from ..segments.sealed import Sealed, SealedLog
 from .report import Pace, UpkeepReport

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..config import StoreConfig
-from ..format.columns import Columns, Int64s
-from ..format.frame import CODECS, MAX_SPAN
+from ..config import CODECS, StoreConfig
+from ..format.columns import Columns
+from ..format.frame import MAX_SPAN
 from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from ..format.frame_scan import StoredFrame
 from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
 from ..io.durable import write_all
-from ..types import TIMESTAMP_SUPPLIED
+from ..types import TIMESTAMP_SUPPLIED, Int64s
 from ..vfs import Buffer, Vfs
 
 _WRITE_BYTES = 4 << 20

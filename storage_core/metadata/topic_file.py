@@ -56,7 +56,7 @@ class TopicFile:
 def gets_syncs(current: TopicFile, settings: Mapping[str, Any], store: StoreConfig) -> bool:
     """Whether these settings end ``fsync=none``: its records count as durable from then on."""
     wanted = with_settings(current, settings).config(store)
-    return current.config(store).fsync == "none" and wanted.fsync != "none"
+    return current.config(store).syncs_never and not wanted.syncs_never
 
 
 def path_of(topic: str) -> str:

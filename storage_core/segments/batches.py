@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..errors import StorageError
 from ..format.columns import READ_SCHEMA, DecodedFrame
-from ..types import TIMESTAMP_ABSENT
+from ..types import TIMESTAMP_ABSENT, Int64s
 
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
@@ -61,7 +61,7 @@ def _made_up(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
     return _nulls(name, rows)
 
 
-def _counting(first: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _counting(first: int, rows: int) -> Int64s:
     """``first`` and the numbers behind it. Adding to a ready row is twice as fast as counting."""
     if rows <= len(_COUNTED):
         return _COUNTED[:rows] + first
@@ -137,7 +137,7 @@ def limit(
             return
 
 
-def _record_bytes(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _record_bytes(batch: pa.RecordBatch) -> Int64s:
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in ("key", "value"):
         if name in batch.schema.names:

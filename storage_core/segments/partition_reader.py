@@ -8,19 +8,16 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
-from ..types import SegmentInfo
+from ..types import Int64s, SegmentInfo
 from ..vfs import Vfs
 from .batches import to_batch
 from .listing import Listing
-
-Int64s = npt.NDArray[np.int64]
 
 
 class OpenSegment(Protocol):

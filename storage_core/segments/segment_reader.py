@@ -16,7 +16,6 @@ from ..format.frame_scan import StoredFrame, read_frames, segment_frames, walk_f
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
-    Int64s,
     SparseIndex,
     TimeIndex,
     is_sealed,
@@ -26,7 +25,7 @@ from ..format.sparse_index import (
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.durable import read_file
 from ..io.lru import LruCache
-from ..types import OffsetPosition
+from ..types import Int64s, OffsetPosition
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .listing import Listing, ListingCache, log_path

@@ -21,8 +21,8 @@ from ..io.io_errors import typed_metadata_errors
 from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
 from ..segments.batches import ALL_FIELDS, join_small, limit
-from ..segments.partition_reader import Int64s, PartitionReader
-from ..types import OffsetRange, Problem, SegmentInfo
+from ..segments.partition_reader import PartitionReader
+from ..types import Int64s, OffsetRange, Problem, SegmentInfo
 from ..vfs import Vfs
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)

@@ -14,10 +14,10 @@ import pytest
 
 from storage_core import Store
 from storage_core.brokers.codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
+from storage_core.config import CODECS
 from storage_core.errors import BrokenFrameError, StorageError
 from storage_core.format import lock_state as state
 from storage_core.format.frame import (
-    CODECS,
     HEADER_BYTES,
     FrameHeader,
     codec_of,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...format.columns import Int64s
+from ...types import Int64s
 from .rows import Data, slices_column, unaligned
 
 Bools = npt.NDArray[np.bool_]

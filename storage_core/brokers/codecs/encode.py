@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRecordError, RecordTooLargeError
-from ...format.columns import Int64s
+from ...types import Int64s
 from .headers import fields_from_headers
 from .rows import CURSUS_BROKER, fixed_column, join_bytes, payload_lengths
 

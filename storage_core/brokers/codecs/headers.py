@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRecordError, UnsupportedColumnError
-from ...format.columns import HEADER, HEADERS, Int64s
+from ...format.columns import HEADER, HEADERS
+from ...types import Int64s
 from .cursor import Bools, Ints
 from .records import Bodies
 

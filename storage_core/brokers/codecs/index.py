@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...format.columns import Int64s
+from ...types import Int64s
 from .rows import Data
 
 ENTRY_BYTES = 16

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...format.columns import Int64s
+from ...types import Int64s
 from .cursor import Bools, Cursor, Ints, Slices
 from .records import TOPIC, Bodies, read_head
 from .rows import CURSUS, Data, RowFormat, Rows

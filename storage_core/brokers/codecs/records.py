@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ...format.columns import Int64s
+from ...types import Int64s
 from .cursor import Bools, Cursor, Ints, Slices
 from .rows import CURSUS_BROKER, Data, RowFormat, Rows
 

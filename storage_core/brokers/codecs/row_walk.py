@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...format.columns import Int64s
+from ...types import Int64s
 from .even_rows import walk_even
 from .rows import (
     Data,

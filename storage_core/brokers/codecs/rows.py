@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidRecordError, RecordTooLargeError
-from ...format.columns import Int64s
+from ...types import Int64s
 
 Data: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from ...checks.inspect import indexes
+from ...config import CODECS
 from ...errors import BrokenFrameError, PartitionNotFoundError, StorageError
 from ...format.file_names import segments_directory
-from ...format.frame import CODECS, HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
+from ...format.frame import HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
 from ...format.frame_scan import StoredFrame, segment_frames
 from ...io.io_errors import typed_read_errors
 from ...segments.listing import list_segments, log_path

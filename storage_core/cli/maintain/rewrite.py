@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...config import Compression
+from ...config import CODECS, Compression
 from ...maintenance.report import UpkeepReport
 from ...store.maintenance import StoreMaintenance
 from ...store.store import Store
@@ -90,7 +90,7 @@ def merge(
 @arguments.optional_topic
 @click.option(
     "--compression",
-    type=click.Choice(["none", "lz4", "zstd"]),
+    type=click.Choice(CODECS),
     help="The codec. Default: the topic's compression.",
 )
 @click.option("--level", type=click.IntRange(1, 22), metavar="N", help="Compression level of zstd.")

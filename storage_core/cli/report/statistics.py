@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...config import CODECS
 from ...errors import StorageError
-from ...format.frame import CODECS
 from ...format.frame_scan import segment_frames
 from ...format.record_sizes import record_bounds
 from ...store.store import Store
-from ...types import Problem
+from ...types import Int64s, Problem
 from ..inspect.store_facts import (
     Lag,
     PartitionFacts,
@@ -26,7 +26,6 @@ from ..inspect.store_facts import (
 BINS = 60
 _POINTS = 8
 Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 Advance = Callable[[str, int], None]
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from storage_core import Store
+from storage_core.config import CODECS
 from storage_core.errors import ConfigError
-from storage_core.format.frame import CODECS
 from storage_core.format.frame_scan import segment_frames
 from tests.support.broker_directories import BROKER
 from tests.support.store_lives import contents, in_segments, numbered
