@@ -6,7 +6,7 @@ ARCHITECTURE := tests/test_architecture.py tests/test_architecture_rules.py
 
 export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
-# Spark starts Python processes by the hundred: without byte code each would compile us anew.
+# Spark starts Python processes by the hundred: without byte code each would compile us again.
 export PYTHONDONTWRITEBYTECODE :=
 # And numpy's threads for matrices, of which we have none, cost each of them a tenth of a second.
 export OPENBLAS_NUM_THREADS := 1
@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo test test-matrix torture torture-long check bench bench-kafka format clean
+.PHONY: help demo quick test test-matrix coverage torture torture-long check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -24,15 +24,29 @@ demo: .venv/.stamp ## See it work, step by step
 	@$(WITH_JAVA) "$(VENV_PYTHON)" examples/demo.py
 
 QUICK_JVM = SPARK_SUBMIT_OPTS="$$(.ci/quick-jvm)" && export SPARK_SUBMIT_OPTS &&
-PYTEST = $(WITH_JAVA) $(QUICK_JVM) "$(VENV_PYTHON)" -m pytest -q --durations=12 --dist loadfile --no-loadscope-reorder -m 'not long'
+PYTEST = "$(VENV_PYTHON)" -m pytest -q
+# A file stays in one worker, because its tests may share what took long to make.
+WORKERS = --dist loadfile --no-loadscope-reorder -n
+WHOLE = $(WITH_JAVA) $(QUICK_JVM) $(PYTEST) -m 'not long'
+FAST = $(PYTEST) $(WORKERS) 2 -m 'not slow and not long and not spark' --ignore=tests/crash
 
-# A file stays in one worker, because its tests may share what took long to make. In two runs: Py4J
-# calls back through select(), which takes no descriptor above 1023, and tests that let hundreds of
-# stores crash may leave that many open. What only differs between PySparks is test-matrix's.
-test: .venv/.stamp ## Everything that proves it: check, then the whole test suite
+quick: check ## For every edit: check, then the fast tests, in under two minutes
+	@$(FAST) $(addprefix --ignore=,$(ARCHITECTURE))
+
+# In two runs: Py4J calls back through select(), which takes no descriptor above 1023, and tests that
+# let hundreds of stores crash may leave that many open. What only differs between PySparks is
+# test-matrix's.
+test: .venv/.stamp ## The whole proof: check, then all tests; ARGS="tests/... -k ..." runs only those
+ifeq ($(strip $(ARGS)),)
 	@$(WITH_JAVA) { .ci/quick-jvm >/dev/null & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status; }
-	@$(PYTEST) -n 3 --ignore=tests/cursus_spark
-	@$(PYTEST) -n 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
+	@$(WHOLE) --durations=12 $(WORKERS) 3 --ignore=tests/cursus_spark
+	@$(WHOLE) --durations=12 $(WORKERS) 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
+else
+	@$(WHOLE) $(ARGS)
+endif
+
+coverage: .venv/.stamp ## Which lines the fast tests run; fails below the floor in pyproject.toml
+	@$(FAST) --cov --cov-report=term
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
 	@.ci/matrix
@@ -60,7 +74,7 @@ format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff format .
 
 clean: ## Remove .venv and everything that can be made again
-	@rm -rf .venv .venv-matrix build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-matrix build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
 	@find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -151,7 +151,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             assert contents(self.store) == list(self.model.values())
 
 
-pytestmark = pytest.mark.timeout(0)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 TestLifecycleMachine = LifecycleMachine.TestCase
 TestLifecycleMachine.settings = settings(
     max_examples=UPKEEP_EXAMPLES,

@@ -182,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (found.start, found.end) == (self.start, self.end)
 
 
-pytestmark = pytest.mark.timeout(0)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
     max_examples=STORE_EXAMPLES,

@@ -172,6 +172,7 @@ def check_planted(
         assert [name for name in unnoticed if not NOT_NEEDED.search(name)] == [], layout
 
 
+@pytest.mark.slow
 @pytest.mark.row(27)
 @pytest.mark.timeout(0)
 def test_links_in_any_place_are_refused_and_never_lead_a_write_outside(
@@ -180,6 +181,7 @@ def test_links_in_any_place_are_refused_and_never_lead_a_write_outside(
     check_planted(original, brokers, tmp_path, lambda place, target: place.symlink_to(target))
 
 
+@pytest.mark.slow
 @pytest.mark.row(27)
 @pytest.mark.timeout(600)
 def test_pipes_in_any_place_are_refused_and_never_make_us_wait(
@@ -188,6 +190,7 @@ def test_pipes_in_any_place_are_refused_and_never_make_us_wait(
     check_planted(original, brokers, tmp_path, lambda place, _: os.mkfifo(place))
 
 
+@pytest.mark.slow
 @pytest.mark.row(27)
 @pytest.mark.timeout(0)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes devices")

@@ -72,6 +72,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(groups=st.lists(st.lists(RECORDS, min_size=1, max_size=8), min_size=1, max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_what_stays_is_what_the_broker_would_keep(groups: list[list[Given]]) -> None:
@@ -155,6 +156,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.lists(RECORDS, min_size=1, max_size=5), max_size=3), max_size=4))
 @example([[[Given(b"a", b"p"), Given(b"a")]], [[Given(b"", b"p")]]])
 @settings(max_examples=20, deadline=None)

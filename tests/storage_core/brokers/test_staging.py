@@ -54,6 +54,7 @@ def test_a_record_larger_than_a_rustlog_row_may_be_is_refused_while_staging(
             store.stage("job").write("t", 0, columns_of([bytes((10 << 20) + 1)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
 def test_finishing_a_dead_commit_may_die_before_any_change(tmp_path: Path, layout: str) -> None:
     """Its files are cut by a copy: before, between and behind its steps nothing is lost."""

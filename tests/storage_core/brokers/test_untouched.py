@@ -76,6 +76,7 @@ def test_reading_works_where_nothing_can_be_written(tmp_path: Path, kind: Kind) 
         store.append(TOPIC, 0, [b"x"])
 
 
+@pytest.mark.slow
 def test_built_indexes_are_only_hints(tmp_path: Path, kind: Kind) -> None:
     kind.write(tmp_path, SEGMENTS)
     everything(kind.open(tmp_path))

@@ -40,6 +40,7 @@ def later(path: Path, hours: float) -> Store:
     return Store(vfs, StoreConfig())
 
 
+@pytest.mark.slow
 @given(
     groups=GROUPS,
     frame_records=st.integers(1, 4),
