@@ -66,7 +66,6 @@ SEARCHED = [
 NOT_YET = (
     "cursus_spark/",
     "docs/connector.md",
-    "docs/troubleshooting.md",
     "storage_core/brokers/",
     "storage_core/checks/inspect.py",
     "storage_core/commit/",
