@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.fault_rows import COUNT, covered, documented
+from tests.crash.mutants import MUTANTS
+from tests.crash.test_lifecycle_mutants import MUTANTS as LIFECYCLE_MUTANTS
+from tests.crash.test_sync_sites import ARGUED_HARMLESS, ELSEWHERE, NOTICED
+from tests.support.fault_rows import COUNT, DOCUMENT, covered, documented
 
 
 def test_every_row_is_covered_and_documented() -> None:
@@ -13,3 +16,11 @@ def test_every_row_is_covered_and_documented() -> None:
 def test_the_document_names_the_tests_of_each_row() -> None:
     named = {number: row.tests for number, row in documented().items()}
     assert named == covered(), "run: python -m tests.support.fault_rows"
+
+
+def test_the_document_counts_seeded_bugs_and_syncs() -> None:
+    text = DOCUMENT.read_text()
+    noticed, harmless = len(NOTICED) + len(ELSEWHERE), len(ARGUED_HARMLESS)
+    assert f"| all of {len(MUTANTS) + len(LIFECYCLE_MUTANTS)} | all |" in text
+    assert f"notice {noticed} of them, and for {harmless} the test file says why" in text
+    assert f"| {noticed + harmless} | {noticed + harmless}, each" in text
