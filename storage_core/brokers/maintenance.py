@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ..config import StoreConfig
 from ..errors import ConfigError, StorageError
@@ -10,13 +11,12 @@ from ..io.io_errors import typed_read_errors
 from ..maintenance.partition import Guard, PartitionMaintenance
 from ..maintenance.report import Pace, UpkeepReport
 from ..segments.listing import Listing
-from ..segments.sealed import Sealed, sealed_segments
+from ..segments.sealed import Sealed
 from ..types import Problem
 from ..vfs import Vfs
 from .compaction import BrokerCompaction
 from .layout import BROKER_LAYOUT, RowLayout
 from .log import RowLog
-from .retention import drop_files, expired_files, require_droppable
 from .segments import RowSegments
 
 
@@ -41,19 +41,16 @@ class BrokerMaintenance(PartitionMaintenance):
         self._log = log
         self._guard = guard
 
-    def start_offset(self) -> int:
-        bases = self._segments.listing().bases
-        return bases[0] if bases else 0
+    def listing(self) -> Listing:
+        return self._segments.listing()
 
     def high_watermark(self) -> int:
         return self._segments.high_watermark()
 
-    def sealed(self, upto: int | None = None) -> list[Sealed]:
-        return sealed_segments(self.vfs, self._segments.listing(), upto)
-
-    def expired(self, hold: int | None) -> list[int]:
-        listing = self._segments.listing()
-        return list(expired_files(self.vfs, self._layout, listing, self.config, hold))
+    def largest_timestamp(self, base: int, path: str) -> int:  # noqa: ARG002
+        """Rows have no times: the file's own counts."""
+        stat = self.vfs.stat(path)
+        return 0 if stat is None else stat.modified_ns // 1000
 
     def retain(self, hold: int | None) -> list[int]:
         log = self._log()
@@ -61,13 +58,17 @@ class BrokerMaintenance(PartitionMaintenance):
         def run() -> list[int]:
             with log.exclusive():
                 bases = self.expired(hold)
-                drop_files(self.vfs, self._segments.listing(), bases)
+                drop_files(self.vfs, self.listing(), bases)
                 return bases
 
         return self._guard(run)
 
     def require_deletable(self) -> None:
-        require_droppable(self._layout)
+        if self._layout.ordinal:
+            raise ConfigError(
+                f"layout {self._layout.name} counts offsets from its first file, so no file can be "
+                "dropped. Convert the directory to a native store."
+            )
 
     def planned_deletion(self, offset: int, end: int, pace: Pace) -> UpkeepReport:  # noqa: ARG002
         pace.begin("delete_records", self.topic, self.partition, 0)
@@ -80,14 +81,14 @@ class BrokerMaintenance(PartitionMaintenance):
 
         def run() -> UpkeepReport:
             with log.exclusive():
-                listing, report = self._segments.listing(), self._deletion(offset, done=True)
+                listing, report = self.listing(), self._deletion(offset, done=True)
                 drop_files(self.vfs, listing, _below(listing, offset))
                 return report
 
         return self.with_start(self._guard(run))
 
     def _deletion(self, offset: int, *, done: bool) -> UpkeepReport:
-        listing = self._segments.listing()
+        listing = self.listing()
         gone = _below(listing, offset)
         stats = [self.vfs.stat(listing.path(base)) for base in gone]
         return UpkeepReport(
@@ -113,7 +114,7 @@ class BrokerMaintenance(PartitionMaintenance):
 
     def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
         """Rows have no checksum, but framing, fields and offsets."""
-        listing = self._segments.listing()
+        listing = self.listing()
         if segment.base not in listing.bases:
             raise FileNotFoundError(segment.path)
         try:
@@ -147,3 +148,24 @@ def _below(listing: Listing, offset: int) -> Sequence[int]:
     """Bases of the sealed files that end at ``offset`` or before."""
     ends = listing.bases[1:]
     return listing.bases[: sum(end <= offset for end in ends)]
+
+
+def drop_files(vfs: Vfs, listing: Listing, bases: Sequence[int]) -> None:
+    """Remove segments, oldest first. The caller holds the partition's lock.
+
+    Rename, sync, delete, as the cursus broker does: after a crash its start finishes the job.
+    """
+    for base in bases:
+        path, directory = listing.path(base), listing.directory
+        index = path.removesuffix(".log") + ".index"
+        prefix = f"{path.rpartition('/')[2]}.compacted-"
+        sidecars = [
+            f"{directory}/{name}" for name in vfs.listdir(directory) if name.startswith(prefix)
+        ]
+        for name in (path, index):
+            with suppress(FileNotFoundError):
+                vfs.rename(name, f"{name}.deleted")
+        vfs.fsync_dir(directory)
+        for name in (f"{path}.deleted", f"{index}.deleted", *sidecars):
+            with suppress(FileNotFoundError):
+                vfs.unlink(name)

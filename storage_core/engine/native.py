@@ -23,7 +23,7 @@ from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
 from ..log.partition_log import PartitionLog
 from ..maintenance.native import NativeMaintenance
-from ..maintenance.topics import repair_indexes
+from ..maintenance.scrub import repair_indexes
 from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
 from ..metadata.identity import Ownership

@@ -7,9 +7,12 @@ from contextlib import suppress
 
 from ..config import Compression, StoreConfig
 from ..errors import RecoveryNeededError
+from ..io.io_errors import typed_read_errors
 from ..log.partition_log import PartitionLog
+from ..segments.deletion_markers import drop_segments
+from ..segments.listing import Listing, list_segments
 from ..segments.sealed import Sealed, SealedLog
-from ..segments.segment_reader import ReadCaches
+from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
 from ..vfs import Vfs
 from .compaction import NativeCompaction
@@ -18,9 +21,9 @@ from .merge import merge_groups, merge_partition, planned_merge
 from .partition import Guard, PartitionMaintenance
 from .recompress import planned_recompression, recompress_partition
 from .report import Pace, UpkeepReport
+from .retention import has_limits
 from .scrub import segment_problems
 from .segment_swap import Replacer
-from .topics import expired_segments, retain_partition
 
 
 class NativeMaintenance(PartitionMaintenance):
@@ -45,22 +48,35 @@ class NativeMaintenance(PartitionMaintenance):
         self._guard = guard
         self._files = SealedLog(vfs, topic, partition)
 
-    def start_offset(self) -> int:
-        return self._files.start_offset()
+    def listing(self) -> Listing:
+        return list_segments(self.vfs, self._files.directory)
 
     def high_watermark(self) -> int:
         return self._high_watermark()
 
-    def sealed(self, upto: int | None = None) -> list[Sealed]:
-        return self._files.segments(upto)
-
-    def expired(self, hold: int | None) -> list[int]:
-        where = (self.topic, self.partition)
-        return list(expired_segments(self.vfs, self.config, *where, self._caches, hold))
+    def largest_timestamp(self, base: int, path: str) -> int:
+        directory = self._files.directory
+        with typed_read_errors(self.topic, self.partition, path):
+            segment = SegmentReader(
+                self.vfs, directory, base, self.config, self._caches, closed=True
+            )
+            return segment.largest_timestamp_in_log()
 
     def retain(self, hold: int | None) -> list[int]:
-        log, where = self._log(), (self.topic, self.partition)
-        return self._guard(log)(lambda: retain_partition(self.vfs, log, *where, self._caches, hold))
+        log = self._log()
+
+        def run() -> list[int]:
+            if not has_limits(self.config):
+                return []
+            with log.exclusive():
+                bases = self.expired(hold)
+                if bases:
+                    new_start = self.listing().following(bases[-1])
+                    assert new_start is not None  # the active segment always stays
+                    drop_segments(self.vfs, self._files.directory, bases, new_start)
+                return bases
+
+        return self._guard(log)(run)
 
     def planned_deletion(self, offset: int, end: int, pace: Pace) -> UpkeepReport:  # noqa: ARG002
         return planned_deletion(self._files, offset, end)

@@ -10,10 +10,12 @@ from typing import Protocol, TypeVar
 
 from ..config import StoreConfig
 from ..errors import StoppedError
-from ..segments.sealed import Sealed
+from ..segments.listing import Listing
+from ..segments.sealed import Sealed, sealed_segments
 from ..types import OffsetRange, Problem
 from ..vfs import Vfs
 from .report import Pace, UpkeepReport, require_offset
+from .retention import expired_segments, has_limits
 
 Result = TypeVar("Result")
 
@@ -37,16 +39,31 @@ class PartitionMaintenance(ABC):
         self.topic_uuid = topic_uuid
 
     @abstractmethod
-    def start_offset(self) -> int:
-        """The log start offset; 0 if the log is empty."""
+    def listing(self) -> Listing:
+        """The segments now."""
 
     @abstractmethod
     def high_watermark(self) -> int:
         """The end for readers: what is above may still be taken back."""
 
-    @abstractmethod
+    def start_offset(self) -> int:
+        """The log start offset; 0 if the log is empty."""
+        bases = self.listing().bases
+        return bases[0] if bases else 0
+
     def sealed(self, upto: int | None = None) -> list[Sealed]:
         """The sealed segments now, in order; only those that end at ``upto`` or before."""
+        return sealed_segments(self.vfs, self.listing(), upto)
+
+    def expired(self, hold: int | None) -> list[int]:
+        if not has_limits(self.config):
+            return []
+        self.require_deletable()
+        return expired_segments(self.vfs, self.listing(), self.config, self.largest_timestamp, hold)
+
+    @abstractmethod
+    def largest_timestamp(self, base: int, path: str) -> int:
+        """The time by which retention judges a sealed segment, in microseconds."""
 
     def delete_records(
         self, pace: Pace, before: int, hold: int | None, *, dry_run: bool

@@ -4,6 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..config import StoreConfig
+from ..segments.listing import Listing
+from ..vfs import Vfs
+
+
+def has_limits(config: StoreConfig) -> bool:
+    """Whether retention may drop anything; a topic that is only compacted keeps all segments."""
+    limits = (config.retention_ms, config.retention_bytes)
+    return config.cleanup_policy != "compact" and limits != (None, None)
+
+
+def expired_segments(
+    vfs: Vfs,
+    listing: Listing,
+    config: StoreConfig,
+    largest_timestamp: Callable[[int, str], int],
+    hold: int | None,
+) -> list[int]:
+    """Bases of the oldest segments that the topic's limits no longer cover. Changes nothing.
+
+    Args:
+        vfs: The files.
+        listing: The segments of the partition.
+        config: The topic's settings.
+        largest_timestamp: Newest timestamp of a segment, by its base and path; asked only as far
+            as needed.
+        hold: Offset that a consumer group still has to read, or None.
+    """
+    bases = listing.bases
+    paths = [listing.path(base) for base in bases]
+    stats = [vfs.stat(path) for path in paths]
+    count = segments_to_drop(
+        [0 if stat is None else stat.size for stat in stats],
+        lambda position: largest_timestamp(bases[position], paths[position]),
+        now_us=vfs.now_us(),
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        ends=bases[1:],
+        hold=hold,
+    )
+    return list(bases[:count])
+
 
 def segments_to_drop(
     sizes: Sequence[int],
@@ -20,11 +62,11 @@ def segments_to_drop(
     Args:
         sizes: Bytes of all segments, oldest first; the last one is active and always stays.
         largest_timestamp: Newest timestamp of segment ``i``; asked only as far as needed.
-        now_us: The clock. A clock that went back only makes records look younger.
+        now_us: The clock. If the clock goes back, records only look more recent.
         retention_ms: Age limit, or None.
         retention_bytes: Size limit of the whole partition, or None.
         ends: Where each segment ends; needed with ``hold``.
-        hold: Offset that somebody still has to read: no segment goes that ends behind it.
+        hold: Offset that a consumer group still has to read: a segment that ends above it stays.
     """
     total = sum(sizes)
     count = 0

@@ -1,4 +1,4 @@
-"""Scrub: every checksum of the sealed segments, verified at a bounded rate.
+"""Scrub: every checksum of the sealed segments, verified at a bounded rate; repair of indexes.
 
 Bit rot is found this way while there still is a copy elsewhere.
 """
@@ -6,11 +6,17 @@ Bit rot is found this way while there still is a copy elsewhere.
 from __future__ import annotations
 
 from ..errors import StoppedError, StorageError
-from ..format.file_names import IDX, TIMEIDX, segment_file
+from ..format.file_names import IDX, TIMEIDX, segment_file, segments_directory
 from ..format.sparse_index import IndexKind, parse_sealed
 from ..io.durable import read_file
+from ..io.io_errors import typed_read_errors
+from ..log.partition_log import PartitionLog
+from ..segments.active import rebuild_indexes
+from ..segments.listing import list_segments, log_path
 from ..segments.sealed import Sealed, SealedLog
+from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
+from ..vfs import Vfs
 from .report import Pace
 
 _MAX_INDEX_BYTES = 1 << 30
@@ -47,3 +53,19 @@ def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Pro
 def _read_index(files: SealedLog, segment: Sealed, suffix: str) -> bytes:
     path = f"{files.directory}/{segment_file(segment.base, suffix)}"
     return read_file(files.vfs, path, _MAX_INDEX_BYTES) or b""
+
+
+def repair_indexes(
+    vfs: Vfs, log: PartitionLog, topic: str, partition: int, caches: ReadCaches
+) -> int:
+    """Rebuild the indexes of sealed segments that do not match their log; return how many."""
+    directory = segments_directory(topic, partition)
+    repaired = 0
+    with log.exclusive():
+        for base in list_segments(vfs, directory).bases[:-1]:
+            with typed_read_errors(topic, partition, log_path(directory, base)):
+                segment = SegmentReader(vfs, directory, base, log.config, caches, closed=True)
+                if not segment.index_is_sound():
+                    rebuild_indexes(vfs, directory, base, log.config)
+                    repaired += 1
+    return repaired

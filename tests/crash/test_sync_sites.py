@@ -86,7 +86,7 @@ NOTICED = {
     "RowFiles._create > fsync_dir": "appends in rustlog",
     "RowFiles._write > fsync": "appends in rustlog",
     "RowFiles._raise_watermark > replace_file > fsync_dir": "watermarks in cursus-broker",
-    "_remove > fsync_dir": "deletions in rustlog",
+    "drop_files > fsync_dir": "deletions in rustlog",
 }
 _LOCKS_FOLDER = "ensure_lock_file > make_directories > fsync_dir"
 _LOCKS = ("ensure_lock_file > create_file > fsync", "ensure_lock_file > fsync_dir")

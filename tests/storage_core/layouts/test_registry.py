@@ -158,5 +158,5 @@ def test_the_page_of_maintenance_says_what_each_layout_can_do() -> None:
 
 def test_the_page_of_the_command_line_lists_all_layouts() -> None:
     lines = (ROOT / "docs" / "cli.md").read_text().splitlines()
-    (row,) = [line for line in lines if line.startswith("| `--layout`") and "directory is" in line]
-    assert names_in(row) == list(LAYOUT_NAMES)
+    rows = [names_in(line) for line in lines if line.startswith("| `--layout`")]
+    assert list(LAYOUT_NAMES) in rows
