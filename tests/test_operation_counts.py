@@ -20,7 +20,7 @@ from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
 from storage_core.commit.staging import OWN_FILE_BYTES
 from storage_core.format.frame import decode_message
-from storage_core.io import parallel as spread
+from storage_core.io import parallel
 from storage_core.vfs import PosixVfs
 from tests.support.patching import replaced
 from tests.support.stores import TOPIC, columns_of
@@ -206,14 +206,14 @@ def test_a_plan_opens_no_log_and_at_most_one_index_for_a_split(
 def test_a_large_read_asks_for_help_and_a_spark_task_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, helper = [], spread._helper
+    asked, helper = [], parallel._helper
 
     def asking(process: int) -> Any:
         asked.append(process)
         return helper(process)
 
-    monkeypatch.setattr(spread, "_processors", 2)
-    monkeypatch.setattr(spread, "_helper", asking)
+    monkeypatch.setattr(parallel, "_processors", 2)
+    monkeypatch.setattr(parallel, "_helper", asking)
     with sealed_store(tmp_path, frames=8) as store:
         assert sum(batch.num_rows for batch in store.read(TOPIC, 0)) >= 8 * FRAME_RECORDS
     assert asked

@@ -17,7 +17,7 @@ from ..errors import (
     TopicNotFoundError,
 )
 from ..format.file_names import check_name, check_no_case_clash
-from ..io.directory_times import is_settled
+from ..io.caching import may_cache_listing
 from ..io.durable import (
     create_file,
     make_directories,
@@ -87,7 +87,7 @@ class BrokerCatalog:
             created_at="",
             settings={"segment_bytes": self._segment_bytes()},
         )
-        if is_settled(self._vfs, stat) and not self._layout.names.has_own_directories(
+        if may_cache_listing(self._vfs, stat) and not self._layout.names.has_own_directories(
             self._vfs, topic
         ):
             self._known[topic] = (stat, made_stat, made_topic)

@@ -11,9 +11,9 @@ from ..errors import BrokenFrameError, DamagedLogError
 from ..format.file_names import MAX_OFFSET
 from ..format.sparse_index import NO_INDEX, SparseIndex
 from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.caching import LruCache
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
-from ..io.lru import LruCache
 from ..layouts.broker_names import SegmentName
 from ..segments.listing import Listing, ListingCache
 from ..vfs import FileStat, Vfs

@@ -21,13 +21,12 @@ from ..config import MIB, StoreConfig
 from ..errors import StoreClosedError, WriteFailedError
 from ..format.columns import Columns
 from ..format.file_names import check_name
-from ..format.frame import HEADER_BYTES, TRAILER_BYTES
+from ..format.frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, draft_frame, finish_frame
 from ..format.frame_builder import FrameBuilder
-from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from ..format.record_sizes import check_sizes
 from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
-from ..io.parallel import spread_waits
+from ..io.parallel import map_on_threads
 from ..types import TopicPartitionHandler
 from ..vfs import Buffer, Vfs
 
@@ -154,7 +153,7 @@ class _TaskFiles:
     def finish(self) -> list[StagedPart]:
         """Sync all files; nothing can be staged in them afterwards."""
         if self.opened:
-            spread_waits(_File.finish, self.opened, _SYNC_THREADS)
+            map_on_threads(_File.finish, self.opened, _SYNC_THREADS)
             self._vfs.fsync_dir(self._directory)
         self.opened, self.shared = [], None
         self._ended = "is finished"

@@ -39,12 +39,14 @@ from functools import cache
 from typing import NamedTuple
 
 import crc32c
+import numpy as np
 import pyarrow as pa
 
 from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError
-from .arrow_message import has_compressed_buffers
-from .columns import HEADERS, TIMESTAMP
+from ..types import Int64s
+from .arrow_message import Piece, has_compressed_buffers, message_pieces
+from .columns import HEADERS, TIMESTAMP, Columns
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
@@ -207,3 +209,110 @@ def codec_of(compression: str, level: int | None = None) -> pa.Codec:
     if compression == "zstd" and level is not None:
         return pa.Codec("zstd", compression_level=level)
     return pa.Codec(compression)
+
+
+class EncodedFrame(NamedTuple):
+    """A frame as buffers for one vectored write; ``buffers[0]`` is the header."""
+
+    buffers: list[bytes | memoryview]
+    header: FrameHeader
+
+    def moved(self, *, relative_offset: int, recovery_point: int) -> EncodedFrame:
+        """The same records at another place: only the header is made anew."""
+        header = self.header._replace(
+            relative_offset=relative_offset, recovery_point=recovery_point
+        )
+        return EncodedFrame([pack_header(header), *self.buffers[1:]], header)
+
+
+class DraftFrame(NamedTuple):
+    """A frame without a checksum, its body not yet compressed.
+
+    The header has the lengths that hold if it stays so.
+    """
+
+    pieces: list[Piece]
+    header: FrameHeader
+    level: int
+
+
+def draft_frame(
+    columns: Columns,
+    *,
+    relative_offset: int,
+    recovery_point: int,
+    compression: str,
+    level: int,
+    deltas: Int64s | None = None,
+    span: int | None = None,
+) -> DraftFrame:
+    """Lay out all of ``columns`` as one frame. It may hold no record, only cover a hole.
+
+    Args:
+        columns: The records.
+        relative_offset: Where the frame begins, counted from the segment's base.
+        recovery_point: What was durable when it was written, counted likewise.
+        compression: Codec of the body.
+        level: Of zstd.
+        deltas: Offsets counted from the frame's beginning, where there are holes between them.
+        span: Offsets that the frame covers, where a hole follows its last record.
+    """
+    low, high = _timestamp_bounds(columns)
+    bits, arrays = _present(columns, constant=low == high)
+    if deltas is not None:
+        bits, arrays = bits | SPARSE, [pa.array(deltas, pa.uint32()), *arrays]
+    pieces = []
+    if arrays:
+        pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))
+    raw_length = sum(map(len, pieces))
+    header = FrameHeader(
+        columns=bits,
+        codec=CODECS.index(compression),
+        timestamp_type=columns.timestamp_type,
+        length=frame_length(raw_length),
+        records=columns.count,
+        relative_offset=relative_offset,
+        recovery_point=recovery_point,
+        min_timestamp=low,
+        max_timestamp=high,
+        body_length=raw_length,
+        raw_length=raw_length,
+        span=span or (columns.count if deltas is None else int(deltas[-1]) + 1),
+    )
+    return DraftFrame(pieces, header, level)
+
+
+def finish_frame(draft: DraftFrame) -> EncodedFrame:
+    """Compress and check-sum a body."""
+    pieces, header, level = draft
+    if header.codec:
+        codec = codec_of(CODECS[header.codec], level)
+        pieces = [codec.compress(pa.py_buffer(b"".join(pieces)))]
+        size = len(pieces[0])
+        header = header._replace(body_length=size, length=frame_length(size))
+    padding = bytes(-header.body_length % 8)
+    checksum = 0
+    for piece in (*pieces, padding):
+        checksum = crc32c.crc32c(piece, checksum)
+    trailer = padding + TRAILER.pack(checksum, header.length)
+    views = [memoryview(piece) for piece in pieces]
+    return EncodedFrame([pack_header(header), *views, trailer], header)
+
+
+def _timestamp_bounds(columns: Columns) -> tuple[int, int]:
+    if isinstance(columns.timestamps, int):
+        return columns.timestamps, columns.timestamps
+    return int(columns.timestamps.min()), int(columns.timestamps.max())
+
+
+def _present(columns: Columns, *, constant: bool) -> tuple[int, list[pa.Array]]:
+    bits, arrays = 0, []
+    if not constant and not isinstance(columns.timestamps, int):
+        bits |= TIMESTAMPS
+        stamps = np.ascontiguousarray(columns.timestamps)
+        arrays.append(pa.Array.from_buffers(TIMESTAMP, len(stamps), [None, pa.py_buffer(stamps)]))
+    for bit, column in ((KEY, columns.key), (VALUE, columns.value), (HEADERS_BIT, columns.headers)):
+        if column is not None:
+            bits |= bit
+            arrays.append(column)
+    return bits, arrays

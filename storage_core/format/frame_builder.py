@@ -1,17 +1,86 @@
-"""Records that wait until they fill a frame: batches joined, or cut, to the size of one."""
+"""Many records to frames: batches cut, or joined, to the size of a frame."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+import numpy as np
+
+from ..config import StoreConfig
+from ..io.parallel import map_on_processors
 from ..types import TIMESTAMP_APPENDED
 from .columns import Columns, concat_columns
+from .frame import MAX_SPAN, DraftFrame, EncodedFrame, draft_frame, finish_frame
 from .record_sizes import fitting_rows
 
 # Whoever copies frames joins smaller ones: a frame of one record costs 284 bytes and 20 us a read.
 SMALL_FRAME_BYTES = 128 << 10
+
+
+class FramePlace(NamedTuple):
+    """Where a frame goes: its first offset, its segment's base offset, and the recovery point."""
+
+    offset: int
+    segment_base: int
+    recovery_point: int
+
+
+def encode_frames(
+    columns: Columns,
+    row: int,
+    place: FramePlace,
+    *,
+    room: Callable[[int], int],
+    most: int,
+    config: StoreConfig,
+) -> list[EncodedFrame]:
+    """Encode records from ``row`` on, about ``most`` bytes of them, as far as they fit.
+
+    ``room(n)`` says how many bytes the segment can take after ``n`` more. Several frames are
+    compressed at once.
+    """
+    drafts, size = list[DraftFrame](), 0
+    while row < columns.count and size < most:
+        draft = _draft_next(columns, row, place, config)
+        header = draft.header
+        if not header.codec and header.length > room(size):
+            break
+        drafts.append(draft)
+        size += header.length
+        row += header.records
+        place = place._replace(offset=place.offset + header.span)
+    frames, stored = list[EncodedFrame](), 0
+    for frame in map_on_processors(finish_frame, drafts, size):
+        if frame.header.length > room(stored):
+            break
+        frames.append(frame)
+        stored += frame.header.length
+    return frames
+
+
+def rows_for_one_frame(columns: Columns, row: int, config: StoreConfig) -> int:
+    """As many rows from ``row`` on as ``frame_records`` and ``frame_bytes`` allow, at least one."""
+    return max(1, fitting_rows(columns.bounds[row:], config.frame_records, config.frame_bytes))
+
+
+def _draft_next(columns: Columns, row: int, place: FramePlace, config: StoreConfig) -> DraftFrame:
+    rows = rows_for_one_frame(columns, row, config)
+    deltas = None
+    if columns.offsets is not None:
+        deltas = columns.offsets[row : row + rows] - place.offset
+        rows = max(1, int(np.searchsorted(deltas, MAX_SPAN)))
+        deltas = None if deltas[rows - 1] + 1 == rows else deltas[:rows]
+    return draft_frame(
+        columns.slice(row, row + rows),
+        relative_offset=place.offset - place.segment_base,
+        recovery_point=max(0, place.recovery_point - place.segment_base),
+        compression=config.compression,
+        level=config.compression_level,
+        deltas=deltas,
+    )
 
 
 class FrameBuilder:

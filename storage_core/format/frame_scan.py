@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..errors import BrokenFrameError
 from ..io.byte_source import Source, open_source
-from ..io.parallel import spread
+from ..io.parallel import map_on_processors
 from ..types import OffsetPosition
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
@@ -23,6 +23,7 @@ from .frame import (
     MAGIC,
     SPARSE,
     TRAILER_BYTES,
+    EncodedFrame,
     FrameHeader,
     body_names,
     check_frame,
@@ -32,7 +33,6 @@ from .frame import (
     unpack_body,
     unpack_header,
 )
-from .frame_encode import EncodedFrame
 from .record_sizes import record_bounds
 
 _WINDOW_BYTES = 8 << 20
@@ -233,7 +233,7 @@ def read_frames(
                     size += frame.header.raw_length
         except BrokenFrameError as error:
             damage = error
-        for frame, body in zip(ahead, spread(_checked_body, ahead, size), strict=True):
+        for frame, body in zip(ahead, map_on_processors(_checked_body, ahead, size), strict=True):
             decoded = _decoded(frame, body)
             if decoded is not None:
                 yield decoded

@@ -1,8 +1,9 @@
-"""Work that leaves the interpreter, spread over the calling thread and a helper.
+"""Work on many pieces at once: on two processors, or by threads that wait for a disk.
 
-Checksums and decompression run without Python's lock, so two threads really do them at once. Both
-take the next piece from one queue, so that a helper that comes late finds nothing left to do. Where
-other processes keep all processors busy it costs more than it gains: see ``use_processors``.
+Checksums and decompression run without Python's global lock, so two threads run them at once. The
+threads take pieces from one queue: a helper thread that starts late finds the queue empty. Where
+other processes keep all processors busy, a second thread costs more than it gains: see
+``use_processors``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
-# Asking the helper takes as long as a checksum of so many bytes.
+# Waking the helper thread takes as long as a checksum of this many bytes.
 _WORTH_BYTES = 1 << 20
 _processors = min(2, os.cpu_count() or 1)
 Piece = TypeVar("Piece")
@@ -23,37 +24,39 @@ Result = TypeVar("Result")
 
 
 def use_processors(count: int) -> None:
-    """How many processors this process may use for one read or append: 1, or 2 as by default.
+    """How many processors this process may use for one read or append: 1 or 2, by default 2.
 
-    With 1 no thread is started. Right where somebody else runs a process on every processor, as
-    Spark does: threads that wait for each other's turn are slower than one.
+    With 1 no thread is started. Use 1 where a process runs on every processor, as with Spark: two
+    threads that share a processor are slower than one.
     """
     global _processors
     _processors = count
 
 
-def spread(work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int) -> list[Result]:
-    """``work`` of each piece, in the order of the pieces, which have ``size`` bytes together.
+def map_on_processors(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], size: int
+) -> list[Result]:
+    """The result of ``work`` for each piece, in order; the pieces have ``size`` bytes together.
 
-    If it raises, the pieces that nobody has begun are left alone.
+    If a call raises, no further piece is begun.
     """
     if len(pieces) < 2 or size < _WORTH_BYTES or _processors < 2:
         return [work(piece) for piece in pieces]
-    return _share(_helper(os.getpid()), 1, work, pieces)
+    return _run(_helper(os.getpid()), 1, work, pieces)
 
 
-def spread_waits(
+def map_on_threads(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], threads: int
 ) -> list[Result]:
-    """Like ``spread`` for work that waits for a disk: up to ``threads`` pieces at once."""
+    """The same for work that waits for a disk: up to ``threads`` pieces at once."""
     helpers = min(threads, len(pieces)) - 1
     if helpers < 1:
         return [work(piece) for piece in pieces]
     with ThreadPoolExecutor(helpers, thread_name_prefix="storage-core") as pool:
-        return _share(pool, helpers, work, pieces)
+        return _run(pool, helpers, work, pieces)
 
 
-def _share(
+def _run(
     pool: ThreadPoolExecutor,
     helpers: int,
     work: Callable[[Piece], Result],
@@ -75,8 +78,8 @@ def _share(
                 raise
 
     helping: list[Future[None]] = []
-    # Python refuses helpers once a program ends, and records that are queued are written even
-    # later. Without help the calling thread takes all pieces.
+    # Python starts no thread once the program ends, and queued records are written even later.
+    # The calling thread then takes all pieces.
     with suppress(RuntimeError):
         for _ in range(helpers):
             helping.append(pool.submit(take))
@@ -89,5 +92,5 @@ def _share(
 
 @cache
 def _helper(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
-    """One for each process, as a fork takes no threads along."""
+    """The helper thread; one for each process, because a fork does not copy threads."""
     return ThreadPoolExecutor(1, thread_name_prefix="storage-core")

@@ -10,8 +10,8 @@ import numpy as np
 from ..config import MIB, StoreConfig
 from ..errors import InvalidRecordError
 from ..format.columns import Columns
-from ..format.frame import MAX_SPAN
-from ..format.frame_encode import EncodedFrame, FramePlace, encode_frames
+from ..format.frame import MAX_SPAN, EncodedFrame
+from ..format.frame_builder import FramePlace, encode_frames
 from ..format.lock_state import PartitionState
 from ..io.byte_source import MappedSource
 from ..io.durable import link_over_empty, sync_file

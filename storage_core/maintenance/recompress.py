@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import CODECS, Compression
 from ..errors import StoppedError
-from ..format.frame_encode import draft_frame, finish_frame
+from ..format.frame import draft_frame, finish_frame
 from ..segments.sealed import Sealed, SealedLog
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten

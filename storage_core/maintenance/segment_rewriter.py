@@ -15,9 +15,8 @@ import numpy as np
 
 from ..config import CODECS, StoreConfig
 from ..format.columns import Columns
-from ..format.frame import MAX_SPAN
+from ..format.frame import MAX_SPAN, EncodedFrame, draft_frame, finish_frame
 from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
-from ..format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from ..format.frame_scan import StoredFrame
 from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
 from ..io.durable import write_all

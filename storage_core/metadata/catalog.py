@@ -15,7 +15,7 @@ from ..config import StoreConfig
 from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
 from ..io import json_files
-from ..io.directory_times import is_settled
+from ..io.caching import may_cache_listing
 from ..io.durable import create_file, make_directories, remove_tree, sync_directories
 from ..io.locks import locked
 from ..vfs import FileStat, Vfs
@@ -46,7 +46,7 @@ class Catalog:
             return list(known[1])
         found = self._vfs.listdir(_TOPICS)
         names = sorted(name for name in found if is_name(name) and self._exists(name))
-        self._names = (stat, names) if is_settled(self._vfs, stat) else None
+        self._names = (stat, names) if may_cache_listing(self._vfs, stat) else None
         return list(names)
 
     def _exists(self, topic: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from ..config import StoreConfig
 from ..errors import SegmentStateError
 from ..format.file_names import IDX, TIMEIDX, segment_file
-from ..format.frame_encode import EncodedFrame
+from ..format.frame import EncodedFrame
 from ..format.frame_scan import walk_frames
 from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open, seal
 from ..io.byte_source import MappedSource, Source, WindowSource

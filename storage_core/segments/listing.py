@@ -15,7 +15,7 @@ from ..format.file_names import (
     parse_segment_files,
     segment_file,
 )
-from ..io.directory_times import is_settled
+from ..io.caching import may_cache_listing
 from ..vfs import Vfs
 
 
@@ -117,7 +117,7 @@ class ListingCache:
         if known is not None and known[:2] == (found.modified_ns, found.identity):
             return known[2]
         listing = build()
-        if is_settled(self._vfs, found):
+        if may_cache_listing(self._vfs, found):
             with self._lock:
                 self._known[key] = (found.modified_ns, found.identity, listing)
         return listing

@@ -23,8 +23,8 @@ from ..format.sparse_index import (
     parse_sealed,
 )
 from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.caching import LruCache
 from ..io.durable import read_file
-from ..io.lru import LruCache
 from ..types import Int64s, OffsetPosition
 from ..vfs import FileStat, Vfs
 from .batches import to_batch

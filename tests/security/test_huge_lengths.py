@@ -22,10 +22,11 @@ from storage_core.format.frame import (
     FrameHeader,
     codec_of,
     decode_body,
+    draft_frame,
+    finish_frame,
     pack_header,
     unpack_header,
 )
-from storage_core.format.frame_encode import draft_frame, finish_frame
 from storage_core.metadata import high_watermark as watermark
 from storage_core.segments import deletion_markers
 from tests.support.paths import ROOT
@@ -91,7 +92,7 @@ CLAIM = """
 import resource, sys
 from storage_core.errors import BrokenFrameError
 from storage_core.format.frame import decode_body, pack_header, unpack_header
-from storage_core.format.frame_encode import draft_frame, finish_frame
+from storage_core.format.frame import draft_frame, finish_frame
 from tests.support.stores import columns_of
 
 def most():

@@ -13,13 +13,15 @@ from storage_core.errors import BrokenFrameError
 from storage_core.format.columns import Columns
 from storage_core.format.frame import (
     HEADER_BYTES,
+    EncodedFrame,
     FrameHeader,
     check_frame,
     decode_body,
+    draft_frame,
+    finish_frame,
     pack_header,
     unpack_header,
 )
-from storage_core.format.frame_encode import EncodedFrame, draft_frame, finish_frame
 from tests.support.stores import T0, columns_of, flips, refused
 
 ONE_VALUE = bytes.fromhex(

@@ -9,8 +9,8 @@ import pytest
 
 from storage_core import StoreConfig
 from storage_core.errors import RecordTooLargeError, SegmentStateError
-from storage_core.format.frame import unpack_header
-from storage_core.format.frame_encode import EncodedFrame, FramePlace, encode_frames
+from storage_core.format.frame import EncodedFrame, unpack_header
+from storage_core.format.frame_builder import FramePlace, encode_frames
 from storage_core.format.sparse_index import parse_open, parse_sealed
 from storage_core.io.byte_source import MappedSource, WindowSource
 from storage_core.segments.active import ActiveSegment

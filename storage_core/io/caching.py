@@ -1,4 +1,4 @@
-"""A small bounded cache that forgets what was not used for longest."""
+"""What may be kept in memory: a bounded cache, and when a directory listing may be kept."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from ..vfs import FileStat, Vfs
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+# A directory's time moves in steps of some milliseconds. A second change in the same step does not
+# show in the time, so a listing made within a step of the last change is not kept.
+_TIME_STEP_NS = 50_000_000
+
+
+def may_cache_listing(vfs: Vfs, directory: FileStat) -> bool:
+    """Whether the next change of the directory will show in its modification time."""
+    return vfs.now_us() * 1000 - directory.modified_ns > _TIME_STEP_NS
 
 
 class LruCache(Generic[Key, Value]):
-    """At most ``limit`` values. Safe for several threads; two may build the same value at once."""
+    """At most ``limit`` values; the least recently used goes first.
+
+    Safe for several threads; two may build the same value at once.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
