@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from .errors import StorageError
 
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+"""Which records of a cursus broker's transactions a reader gets."""
+
 TIMESTAMP_SUPPLIED = 0
 TIMESTAMP_APPENDED = 1
 TIMESTAMP_ABSENT = -1

@@ -14,18 +14,17 @@ from ..engine.base import BaseEngine
 from ..errors import ConfigError, NotWritableError, StorageError
 from ..format.columns import Columns
 from ..io.io_errors import typed_read_errors
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..metadata.identity import require_trusted_locks
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
-from ..types import OffsetRange, Problem, RecoveryReport
+from ..types import IsolationLevel, OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from .catalog import BrokerCatalog
 from .fingerprint import LastBytes
-from .isolation import IsolationLevel
-from .layout import RowLayout
+from .layout import RowLayout, find_layout
 from .log import RowLog
 from .maintenance import BrokerMaintenance
-from .names import STATE_DIRECTORY
 from .open_logs import BrokerLogs
 
 
@@ -200,3 +199,11 @@ class BrokerEngine(BaseEngine):
             f"layout {self.name} keeps no settings of topics. Use a native store, or set them in "
             "the store's configuration."
         )
+
+
+def open_engine(
+    vfs: Vfs, layout: str, config: StoreConfig, isolation: IsolationLevel, internal_topics: bool
+) -> BrokerEngine:
+    """The engine for a broker's directory of this layout."""
+    found = find_layout(vfs, layout)
+    return BrokerEngine(vfs, found, config, isolation=isolation, internal_topics=internal_topics)

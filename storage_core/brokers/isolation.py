@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..io.durable import read_file
 from ..segments.listing import Listing
+from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
 from .chunks import Chunk
 from .transaction_file import Remembered, TransactionFile
 from .transactions import Isolation, Journal, TransactionColumns, TransactionIndex, parse_journal
 
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
 JOURNAL = "__transaction_state.journal"
 _MAX_JOURNAL_BYTES = 1 << 30
 

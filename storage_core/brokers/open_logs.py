@@ -11,9 +11,9 @@ from uuid import UUID
 from ..config import StoreConfig
 from ..log.partition_log import WriteBarrier
 from ..metadata.topic_file import TopicFile
+from ..types import IsolationLevel
 from ..vfs import Vfs
 from .catalog import BrokerCatalog
-from .isolation import IsolationLevel
 from .layout import RowLayout
 from .log import RowLog
 from .segments import RowCaches, RowSegments

@@ -16,10 +16,11 @@ from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
 from ..segments.listing import Listing, ListingCache
+from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
 from .chunks import is_zero_tail
 from .codecs.rows import Ending
-from .isolation import IsolationLevel, PartitionIsolation, high_watermark
+from .isolation import PartitionIsolation, high_watermark
 from .joined import ClosedFile, JoinedSource, joined_index
 from .layout import RowLayout
 from .row_end import LAST_BYTES, RowEnd, extended

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..brokers.isolation import IsolationLevel
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import Columns, make_columns
@@ -28,7 +27,7 @@ from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
 from ..segments.batches import ALL_FIELDS
 from ..store.store import Store
-from ..types import TIMESTAMP_SUPPLIED, OffsetRange
+from ..types import TIMESTAMP_SUPPLIED, IsolationLevel, OffsetRange
 from .comparison import first_difference, without_empties
 from .progress import Progress, ProgressReporter, SourcePartition, source_partitions
 

@@ -21,6 +21,7 @@ class Layout:
     Attributes:
         name: As users write it.
         files: What detection looks for, in words.
+        engine: Which engine opens it; ``store.open_directory`` has them.
         names: The file names of a broker; they are also what detection goes by. None for native.
         columns: The columns that a record has beside its offset.
         atomic_for: Who sees a commit whole or not at all.
@@ -33,6 +34,7 @@ class Layout:
 
     name: str
     files: str
+    engine: Literal["native", "broker"]
     names: Names | None
     columns: tuple[str, ...]
     atomic_for: Literal["everybody", "our readers"] = "our readers"
@@ -46,6 +48,7 @@ class Layout:
 NATIVE = Layout(
     "native",
     files="meta/broker.id and topics/<topic>/topic.json",
+    engine="native",
     names=None,
     columns=("key", "value", "headers", "timestamp"),
     atomic_for="everybody",
@@ -59,6 +62,7 @@ NATIVE = Layout(
 CURSUS = Layout(
     "cursus",
     files="<topic>/partition_<p>_segment_<n>.log",
+    engine="broker",
     names=CURSUS_NAMES,
     columns=("value",),
     retain=None,
@@ -68,6 +72,7 @@ CURSUS = Layout(
 CURSUS_BROKER = Layout(
     "cursus-broker",
     files="<topic>/partition_<p>_segment_<20 digits>.log",
+    engine="broker",
     names=BROKER_NAMES,
     columns=("key", "value", "headers"),
     compact=True,
@@ -75,6 +80,7 @@ CURSUS_BROKER = Layout(
 RUSTLOG = Layout(
     "rustlog",
     files="topics/<topic>/partition-<p>/<20 digits>.log",
+    engine="broker",
     names=RUSTLOG_NAMES,
     columns=("value",),
 )

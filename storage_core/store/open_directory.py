@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
-from ..brokers.engine import BrokerEngine
-from ..brokers.isolation import IsolationLevel
-from ..brokers.layout import find_layout
 from ..config import StoreConfig
 from ..engine.api import Engine
 from ..engine.native import NativeEngine
 from ..errors import LayoutNotFoundError
 from ..layouts.detect import choose_layout
+from ..layouts.registry import LAYOUTS
+from ..lazy import LazyModule
 from ..metadata.identity import first_boot, require_trusted_locks
+from ..types import IsolationLevel
 from ..vfs import PosixVfs, Vfs
+
+if TYPE_CHECKING:
+    from ..brokers import engine as broker_engine
+else:
+    broker_engine = LazyModule("storage_core.brokers.engine")
 
 _NO_DIRECTORY = {
     errno.ENOTDIR: "is a file, or below one, not a directory",
@@ -58,12 +64,6 @@ def make_engine(
     internal_topics: bool,
 ) -> Engine:
     """The engine for a directory of this layout."""
-    if layout == "native":
+    if LAYOUTS[layout].engine == "native":
         return NativeEngine(vfs, config)
-    return BrokerEngine(
-        vfs,
-        find_layout(vfs, layout),
-        config,
-        isolation=isolation,
-        internal_topics=internal_topics,
-    )
+    return broker_engine.open_engine(vfs, layout, config, isolation, internal_topics)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from ..brokers.isolation import IsolationLevel
 from ..commit.protocol import CommitResult
 from ..commit.staging import Stage, StagedPart
 from ..config import StoreConfig
@@ -17,7 +16,7 @@ from ..format.columns import Columns, Values, make_columns
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
-from ..types import OffsetRange, RecoveryReport
+from ..types import IsolationLevel, OffsetRange, RecoveryReport
 from ..vfs import Vfs
 from .maintenance import StoreMaintenance
 from .open_directory import make_engine, open_files

@@ -6,11 +6,11 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
-from ...brokers.isolation import IsolationLevel
 from ...config import StoreConfig
 from ...conversion.convert import convert as convert_store
 from ...conversion.progress import Progress
 from ...store.store import Store
+from ...types import IsolationLevel
 from ..common import arguments, output
 from ..common.formatting import number
 
