@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -25,10 +25,11 @@ from cursus_spark.options.parse import parse_stream_read_options, parse_stream_w
 from cursus_spark.stream.reader import CursusStreamReader
 from cursus_spark.stream.writer import CursusStreamWriter
 from cursus_spark.write.task_commit import TaskCommit
+from storage_core.commit.append_staged import append_staged
 from storage_core.commit.intents import Intents
 from storage_core.commit.ledger import Ledger
 from storage_core.log.open_logs import OpenLogs
-from storage_core.log.partition_log import PartitionLog
+from tests.support.patching import replaced
 
 SOURCE_STEPS = ("before latest offset", "after latest offset", "after plan", "in read")
 SINK_STEPS = (
@@ -44,7 +45,6 @@ SINK_STEPS = (
 )
 _AFTER: tuple[tuple[Any, str, str], ...] = (
     (Intents, "write", "after intent"),
-    (PartitionLog, "apply", "after apply"),
     (Ledger, "record", "after ledger"),
     (OpenLogs, "publish_ends", "after publish"),
     (Intents, "remove", "after removal"),
@@ -101,16 +101,13 @@ class Deaths:
     @contextmanager
     def in_commits(self) -> Iterator[None]:
         """Make the steps of the commit protocol deadly."""
-        with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            replaced(append_staged, self._then(append_staged, "after apply"))(patch)
             for owner, method, step in _AFTER:
-                stack.enter_context(
-                    mock.patch.object(owner, method, self._then(owner, method, step))
-                )
+                patch.setattr(owner, method, self._then(getattr(owner, method), step))
             yield
 
-    def _then(self, owner: Any, method: str, step: str) -> Any:
-        original = getattr(owner, method)
-
+    def _then(self, original: Any, step: str) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:
             if step == "after intent":
                 self.reached("before intent")
