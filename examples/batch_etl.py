@@ -1,9 +1,9 @@
-"""A nightly job: yesterday's raw orders become clean ones and a report; bad ones are kept apart.
+"""A nightly job: write yesterday's raw orders to a clean topic, bad ones to another, and a report.
 
     spark-submit --properties-file conf/spark-defaults.conf examples/batch_etl.py [DIRECTORY] [DAY]
 
-The job may be run again at any time: it reads a fixed range of time, and each topic takes a day
-once.
+You can run the job again at any time: it reads a fixed range of time, and each topic stores a day
+only once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHAPE = "order long, customer string, cents long"
 
 
 def main(directory: Path, day: date) -> None:
-    """Run the job twice, as an operator does who is not sure whether it ran."""
+    """Run the job twice, as after a failure; the second run adds nothing."""
     log = str(directory / "log")
     spark = SparkSession.builder.appName(JOB).getOrCreate()
     register(spark)
@@ -37,7 +37,7 @@ def main(directory: Path, day: date) -> None:
 
 
 def write_raw_orders(spark: SparkSession, log: str) -> None:
-    """Three days of orders as a shop would send them; every 50th line is broken."""
+    """Write three days of orders; every 50th is not JSON."""
     raw = spark.range(3 * 480).selectExpr(
         "timestamp'2026-01-05 00:00:00Z' + make_dt_interval(0, 0, id * 3) AS timestamp",
         """if(id % 50 = 7, concat('order ', id, ' oops'), to_json(named_struct(
@@ -48,7 +48,7 @@ def write_raw_orders(spark: SparkSession, log: str) -> None:
 
 
 def run(spark: SparkSession, log: str, report: Path, day: date) -> None:
-    """One day, from midnight to midnight. The number of the day is the version of each write."""
+    """Process one day. The number of the day is the version of each write."""
     raw = (
         spark.read.format("cursus")
         .option("subscribe", "raw")
@@ -65,7 +65,7 @@ def run(spark: SparkSession, log: str, report: Path, day: date) -> None:
         sf.col("order.customer").alias("key"), sf.to_json("order").alias("value"), "timestamp"
     )
     save(good, log, "orders", **once)
-    # The header keeps the origin of a record, so that a person can find it and send it again.
+    # The header holds the origin of the record, so that a person can find it and write it again.
     bad = parsed.where("NOT good").selectExpr(
         "value",
         "timestamp",
@@ -82,12 +82,12 @@ def run(spark: SparkSession, log: str, report: Path, day: date) -> None:
 
 
 def save(rows: DataFrame, log: str, topic: str, **options: str | int) -> None:
-    """Append rows; a version that the topic has already adds nothing."""
+    """Append rows; a version that the topic already has adds nothing."""
     rows.write.format("cursus").options(topic=topic, **options).mode("append").save(log)
 
 
 def count(spark: SparkSession, log: str, topic: str) -> int:
-    """Records in a topic."""
+    """The number of records in a topic."""
     topics = spark.read.format("cursus").option("subscribe", topic).schema("offset long")
     return topics.load(log).count()
 

@@ -1,7 +1,7 @@
-"""The tour: write, read, stream, inspect, crash, recover. Run it with ``make demo``.
+"""A tour: write, read, stream, inspect, crash, recover. Run it with ``make demo``.
 
-Everything happens in a temporary directory that is removed at the end. Spark logs to a file there;
-the demo prints that file if something fails.
+The demo works in a temporary directory and removes it at the end. Spark logs to a file there; the
+demo prints that file if something fails.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ ORDERS = 10_000
 
 
 def main() -> None:
-    """Walk through the steps, each in its own function."""
+    """Run the steps, each in its own function."""
     began = time.monotonic()
-    print(
-        "cursus-spark keeps a log of records in a plain directory, and Spark reads and writes it."
-    )
+    print("cursus-spark stores a log of records in a plain directory. Spark reads and writes it.")
     with tempfile.TemporaryDirectory(prefix="cursus-demo-") as directory:
         path = Path(directory) / "log"
         with started_spark(Path(directory)) as spark:
@@ -39,21 +37,21 @@ def main() -> None:
             stream(spark, path, Path(directory) / "checkpoint")
         describe(path)
         acknowledged = crash_a_writer(path)
-        look_after_the_crash(path, acknowledged)
+        read_after_the_crash(path, acknowledged)
         recover(path, acknowledged)
     took = time.monotonic() - began
-    print(f"\nDone in {took:.0f} seconds. The directory of this demo is gone again.")
-    print("Next: the quickstart in README.md, programs to copy from in examples/README.md.")
+    print(f"\nDone in {took:.0f} seconds. The directory of this demo is removed.")
+    print("Next: the quickstart in README.md, and the programs in examples/README.md.")
 
 
 @contextmanager
 def started_spark(directory: Path) -> Iterator[SparkSession]:
-    """A session with two cores whose own messages go to a file."""
-    say("Starting Spark on this machine; this takes some seconds ...", indent=0)
+    """A Spark session with two cores; Spark's own messages go to a file."""
+    say("Starting Spark on this machine. This takes some seconds ...", indent=0)
     messages = directory / "spark.log"
     terminal = os.dup(2)
     with messages.open("wb") as file:
-        os.dup2(file.fileno(), 2)  # inherited by Spark's own process, which keeps it
+        os.dup2(file.fileno(), 2)  # Spark's process inherits it
     try:
         spark = (
             SparkSession.builder.master("local[2]")
@@ -86,15 +84,15 @@ def write(spark: SparkSession, path: Path) -> None:
     show('orders.write.format("cursus").option("topic", "orders").mode("append").save(path)')
     writer = orders.write.format("cursus").option("topic", TOPIC).option("numPartitions", 4)
     writer.mode("append").save(str(path))
-    say(f"{ORDERS:,} orders are in the topic 'orders'. It has 4 partitions; the key chooses one.")
-    say("All of them appeared at once, and only after the disk had them (fsync).")
+    say(f"{ORDERS:,} orders are in the topic 'orders'. It has 4 partitions; the key selects one.")
+    say("They became visible all at once, after they were on disk (fsync).")
 
 
 def read_back(spark: SparkSession, path: Path) -> None:
     title("2. Read it back, by offset and by time")
     columns = "partition int, offset long, timestamp timestamp, value string"
     reader = spark.read.format("cursus").schema(columns)
-    say("Inside a partition every record has a number, its offset. Three records from offset 40:")
+    say("Each record of a partition has a number, its offset. Three records from offset 40:")
     options = {
         "assign": '{"orders":[0]}',
         "startingOffsets": '{"orders":{"0":40}}',
@@ -108,7 +106,7 @@ def read_back(spark: SparkSession, path: Path) -> None:
     show(f'.option("startingTimestamp", "{noon}")')
     late = spark.read.format("cursus").options(subscribe=TOPIC, startingTimestamp=noon)
     count = late.load(str(path)).count()
-    say(f"{count:,} orders came at noon or later. Only those were read: an index leads there.")
+    say(f"{count:,} orders are from noon or later. Spark read only these: it used the time index.")
     require(count == ORDERS - 3600)
 
 
@@ -136,7 +134,7 @@ def stream(spark: SparkSession, path: Path, checkpoint: Path) -> None:
         time.sleep(0.1)
     query.awaitTermination()
     copied = spark.read.format("cursus").option("subscribe", "sample").load(str(path)).count()
-    say(f"{copied:,} were copied. A batch that is run again after a crash adds nothing.")
+    say(f"{copied:,} orders were copied. A batch that runs again after a crash adds nothing.")
     require(copied > 0)
 
 
@@ -149,35 +147,35 @@ def describe(path: Path) -> None:
 
 
 def crash_a_writer(path: Path) -> int:
-    """Kill a process in the middle of an append; return how many records it had acknowledged."""
-    title("5. Crash: kill a writer in the middle of an append")
+    """Kill a process during an append; return the number of acknowledged records."""
+    title("5. Crash: kill a writer during an append")
     command = [sys.executable, __file__, "--writer", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         acknowledged = int(writer.stdout.readline())
-        say(f"Another process appended. Its offsets up to {acknowledged - 1} are acknowledged.")
+        say(f"Another process appends. Records up to offset {acknowledged - 1} are acknowledged.")
         size = log_bytes(path)
         while log_bytes(path) == size and writer.poll() is None:
             time.sleep(0.0005)
         writer.kill()
         writer.wait()
     if writer.returncode != -signal.SIGKILL:
-        raise RuntimeError(f"the writer ended by itself, with {writer.returncode}")
+        raise RuntimeError(f"the writer was not killed; it ended with code {writer.returncode}")
     grown = log_bytes(path) - size
-    say(f"Then it began a large append. We killed it (kill -9) when {grown:,} bytes were written.")
+    say(f"Then it starts a large append. We kill it (kill -9) after {grown:,} bytes are written.")
     oldest, newest = min(segments(path)), max(segments(path))
     with newest.open("ab") as log:
         log.write(oldest.read_bytes()[:1000])
-    say("To make it worse, we left half a frame at the end of the log, as a power cut may do.")
+    say("We also add half a frame to the end of the log, as a power failure may leave it.")
     return acknowledged
 
 
-def look_after_the_crash(path: Path, acknowledged: int) -> None:
+def read_after_the_crash(path: Path, acknowledged: int) -> None:
     title("6. Readers are not affected")
     with Store.open(path) as store:
         end = store.offsets(TOPIC, 0).end
         rows = sum(batch.num_rows for batch in store.read(TOPIC, 0))
-        say(f"Reading still works: {rows} records, exactly the {acknowledged} acknowledged ones.")
+        say(f"A reader gets {rows} records: exactly the {acknowledged} acknowledged ones.")
         require(end == rows == acknowledged)
         for problem in store.check():
             say(f"check() reports ({problem.severity}): {problem.message}")
@@ -187,12 +185,12 @@ def recover(path: Path, acknowledged: int) -> None:
     title("7. Recover")
     with Store.open(path) as store:
         report = next(done for done in store.repair() if (done.topic, done.partition) == (TOPIC, 0))
-        say("The next writer recovers by itself. repair() does it now and reports what it did:")
-        say(f"it cut {report.cut_bytes} torn bytes and saved them as {report.saved_as};")
+        say("The next writer recovers the log. repair() does it now and reports what it did:")
+        say(f"it truncated {report.cut_bytes} torn bytes and saved them as {report.saved_as};")
         extra = report.end_offset - acknowledged
-        say(f"it kept {extra} records that were whole, though not yet acknowledged.")
-        written = store.append(TOPIC, 0, [b"life goes on"])
-        say(f"The next append got offset {written.start}: no gap, no offset used twice.")
+        say(f"it kept {extra} records that were complete but not yet acknowledged.")
+        written = store.append(TOPIC, 0, [b"after the crash"])
+        say(f"The next append gets offset {written.start}: no gap, and no offset twice.")
         offsets = [
             offset for batch in store.read(TOPIC, 0) for offset in batch["offset"].to_pylist()
         ]
@@ -202,9 +200,9 @@ def recover(path: Path, acknowledged: int) -> None:
 
 
 def write_until_killed(path: str) -> None:
-    """The other process: one append that is acknowledged, then one that takes long to finish."""
+    """The other process: one append that is acknowledged, then one that takes long."""
     with Store.open(path) as store:
-        done = store.append(TOPIC, 0, [b"a quick one"] * 50)
+        done = store.append(TOPIC, 0, [b"acknowledged"] * 50)
         print(done.end, flush=True)
         store.append(TOPIC, 0, [os.urandom(1000)] * 200_000)
 
@@ -220,7 +218,7 @@ def log_bytes(path: Path) -> int:
 
 def require(condition: bool) -> None:
     if not condition:
-        raise RuntimeError("the demo did not find what it promised: please report this as a bug")
+        raise RuntimeError("the demo did not find what it expected: please report this as a bug")
 
 
 def title(text: str) -> None:
@@ -232,7 +230,7 @@ def say(text: str, indent: int = 3) -> None:
 
 
 def show(code: str) -> None:
-    """A line that the reader could type."""
+    """Print a line that a user could type."""
     print(f"   > {code}", flush=True)
 
 

@@ -1,12 +1,12 @@
-"""Keep a database table at the latest state of a topic, and an audit topic beside it, exactly once.
+"""Keep the latest state of a topic in a database table, and write an audit topic, exactly once.
 
     spark-submit --properties-file conf/spark-defaults.conf \\
         examples/foreach_batch_upsert.py [DIRECTORY]
 
-``foreachBatch`` runs a micro-batch again after a crash, so both targets must take it once: the
-table notes the number of the batch in the same transaction as its rows, the topic by
-``txnVersion``. The database is SQLite, since Python brings it along; PostgreSQL takes the same
-statements.
+``foreachBatch`` runs a micro-batch again after a crash, so both targets must store it only once.
+The database stores the number of the batch in the same transaction as its rows. The topic gets it
+as ``txnVersion``. The database is SQLite, which is part of Python; the statements also work in
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ON CONFLICT (query) DO UPDATE SET batch = excluded.batch WHERE excluded.batch > 
 
 
 def main(directory: Path) -> None:
-    """Write changes, follow them in small batches, repeat one batch, look at both targets."""
+    """Write changes, process them in small batches, repeat one batch, print both targets."""
     log, database = str(directory / "log"), str(directory / "customers.db")
     spark = SparkSession.builder.appName("foreach_batch_upsert").getOrCreate()
     register(spark)
@@ -56,7 +56,7 @@ def main(directory: Path) -> None:
     def take(batch: DataFrame, number: int) -> None:
         upsert(batch, number, database)
         audit(batch, number, log)
-        if number == 1:  # as after a crash that follows both writes: Spark runs the batch again
+        if number == 1:  # Spark runs the batch again, as after a crash
             upsert(batch, number, database)
             audit(batch, number, log)
 
@@ -67,30 +67,30 @@ def main(directory: Path) -> None:
         .start()
     )
     query.awaitTermination()
-    look(spark, log, database)
+    show(spark, log, database)
     spark.stop()
 
 
 def upsert(batch: DataFrame, number: int, database: str) -> None:
-    """The last change of each customer in this batch, unless the table has the batch already."""
+    """Write the last change of each customer, unless the table already has this batch."""
     last = batch.groupBy("key").agg(sf.max(sf.struct("offset", "value", "timestamp")))
     rows = [(row[0], row[1]["value"], str(row[1]["timestamp"])) for row in last.collect()]
     with closing(sqlite3.connect(database)) as tables, tables:  # one transaction
         if tables.execute(NOTE_BATCH, (number,)).rowcount:
             tables.executemany(UPSERT, rows)
         else:
-            print(f"batch {number} is in the table already")
+            print(f"batch {number} is already in the table")
 
 
 def audit(batch: DataFrame, number: int, log: str) -> None:
-    """Who changed in this batch, into a topic of the same log."""
+    """Write the number of changes of each customer in this batch to the audit topic."""
     lines = batch.groupBy("key").count().selectExpr("key", "concat(count, ' changes') AS value")
     once: dict[str, str | int] = {"txnAppId": "customers-audit", "txnVersion": number}
     lines.write.format("cursus").options(topic="audit", **once).mode("append").save(log)
 
 
 def write_changes(spark: SparkSession, log: str) -> None:
-    """A thousand moves of ten customers; the order within a customer is the order of its key."""
+    """Write a thousand moves of ten customers; the key keeps each customer's moves in order."""
     changes = spark.range(1000).selectExpr(
         "concat('customer-', id % 10) AS key",
         "concat('city-', id) AS value",
@@ -100,8 +100,8 @@ def write_changes(spark: SparkSession, log: str) -> None:
     writer.mode("append").save(log)
 
 
-def look(spark: SparkSession, log: str, database: str) -> None:
-    """Both targets, as they should be after a thousand changes in three batches."""
+def show(spark: SparkSession, log: str, database: str) -> None:
+    """Print both targets after a thousand changes in three batches."""
     with closing(sqlite3.connect(database)) as tables:
         customers = tables.execute("SELECT name, city FROM customers ORDER BY name").fetchall()
     lines = spark.read.format("cursus").option("subscribe", "audit").load(log)

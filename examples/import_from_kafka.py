@@ -1,4 +1,4 @@
-"""Copy a Kafka topic into a log, exactly once: run it again and again, it takes what is new.
+"""Copy a Kafka topic into a log, exactly once. Run it again to copy new records.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0 \\
         --properties-file conf/spark-defaults.conf examples/import_from_kafka.py \\
@@ -6,7 +6,7 @@
         --log /data/log --checkpoint /data/checkpoints/import
 
 Key, value, headers, timestamp and partition are kept. Offsets start at 0 in the log, because
-Kafka's may have gaps. The header ``kafka`` keeps a record's offset in Kafka.
+Kafka's may have holes. The header ``kafka`` holds a record's offset in Kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CANNOT_CONNECT_S = 5.0
 
 
 def main() -> None:
-    """Check what can be checked before Spark waits for minutes, then copy."""
+    """Check the arguments before Spark waits for minutes, then copy."""
     given = arguments()
     require_broker(given.servers)
     spark = SparkSession.builder.appName("import_from_kafka").getOrCreate()
@@ -40,7 +40,7 @@ def main() -> None:
         rows = kafka.option("kafka.bootstrap.servers", given.servers).load()
     except AnalysisException as error:
         raise SystemExit(
-            f"Spark does not know Kafka: start with --packages {PACKAGE}:{spark.version} ({error})"
+            f"Spark has no Kafka source: start with --packages {PACKAGE}:{spark.version} ({error})"
         ) from None
     query = copy(rows, given.log, given.partitions, given.checkpoint)
     query.awaitTermination()
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def copy(rows: DataFrame, log: str, partitions: int, checkpoint: str) -> StreamingQuery:
-    """A stream of Kafka's rows into the topic of the same name, up to what is there now."""
+    """Start a stream of Kafka's current rows into the topic with the same name."""
     return (
         as_records(rows)
         .writeStream.format("cursus")
@@ -61,10 +61,10 @@ def copy(rows: DataFrame, log: str, partitions: int, checkpoint: str) -> Streami
 
 
 def as_records(rows: DataFrame) -> DataFrame:
-    """Rows of Spark's Kafka source as rows for ours.
+    """Rows of Spark's Kafka source as rows for a cursus topic.
 
-    A record of Kafka without a value is a deletion mark for its key, and stays one: value null. The
-    partition is kept, so records of one partition stay in their order.
+    A tombstone stays a tombstone: its value is null. The partition is kept, so the records of one
+    partition stay in order.
     """
     return rows.selectExpr(
         "topic",
@@ -78,7 +78,7 @@ def as_records(rows: DataFrame) -> DataFrame:
 
 
 def require_broker(servers: str) -> None:
-    """Fail in seconds when nobody is there. Kafka's own client would go on trying for a minute."""
+    """Fail within seconds if no broker answers; Kafka's client would try for a minute."""
     refused = []
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -93,14 +93,14 @@ def require_broker(servers: str) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Copy a Kafka topic into a log, exactly once.")
-    parser.add_argument("--servers", required=True, help="host:port of brokers, by commas")
-    parser.add_argument("--topic", required=True, help="the topic, there and here")
-    parser.add_argument("--partitions", required=True, type=int, help="as many as it has in Kafka")
+    parser.add_argument("--servers", required=True, help="host:port of brokers, comma-separated")
+    parser.add_argument("--topic", required=True, help="name of the topic in Kafka and in the log")
+    parser.add_argument("--partitions", required=True, type=int, help="its partitions in Kafka")
     parser.add_argument("--log", required=True, help="the directory of the log")
-    parser.add_argument("--checkpoint", required=True, help="where the copy remembers its place")
-    parser.add_argument("--per-batch", type=int, default=1_000_000, help="records at once at most")
+    parser.add_argument("--checkpoint", required=True, help="directory of the checkpoint")
+    parser.add_argument("--per-batch", type=int, default=1_000_000, help="most records per batch")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Ask an access log questions in SQL; they stand in log_analytics.sql.
+"""Query an access log in SQL; the queries are in log_analytics.sql.
 
 spark-submit --properties-file conf/spark-defaults.conf examples/log_analytics.py [DIRECTORY]
 """
@@ -18,7 +18,7 @@ QUESTIONS = Path(__file__).with_suffix(".sql")
 
 
 def main(directory: Path) -> None:
-    """Write an hour of requests, then run the file, statement by statement."""
+    """Write an hour of requests, then run the statements of the file."""
     log = str(directory / "log")
     spark = SparkSession.builder.appName("log_analytics").getOrCreate()
     register(spark)
@@ -34,7 +34,7 @@ def main(directory: Path) -> None:
 
 
 def statements(text: str, **names: str) -> list[tuple[str, str]]:
-    """Each statement with the comment above it, its ``${names}`` filled in."""
+    """Each statement with the comment above it, and with its ``${names}`` replaced."""
     found = []
     for part in Template(text).substitute(names).split(";\n"):
         lines = part.strip().splitlines()
@@ -46,7 +46,7 @@ def statements(text: str, **names: str) -> list[tuple[str, str]]:
 
 
 def write_requests(spark: SparkSession, log: str) -> None:
-    """One request a second for an hour; from 09:30 to 09:35 the checkout fails for many."""
+    """Write one request a second for an hour; from 09:30 to 09:35 many checkouts fail."""
     requests = (
         spark.range(3600)
         .selectExpr(

@@ -1,7 +1,7 @@
--- Questions to the access log of a web server, which stands in the topic 'access' as JSON.
--- log_analytics.py runs them one after the other; ${log} is the directory.
+-- Queries about the access log of a web server, which is in the topic 'access' as JSON.
+-- log_analytics.py runs them one after another; ${log} is the directory.
 
--- A view is fixed at its first query. Create it again to see newer records.
+-- A view reads the log once, at its first query. Create it again to see newer records.
 CREATE OR REPLACE TEMPORARY VIEW access_records
 USING cursus OPTIONS (path '${log}', subscribe 'access');
 
@@ -12,7 +12,7 @@ FROM (
   FROM access_records
 );
 
--- How is each page doing?
+-- How fast is each page, and how often does it fail?
 SELECT path,
        count(*)                                              AS requests,
        round(100 * count_if(status >= 500) / count(*), 1)    AS `failed %`,
@@ -22,14 +22,14 @@ FROM access
 GROUP BY path
 ORDER BY requests DESC;
 
--- When did it go wrong? Five minutes with more than one failure in twenty.
+-- When did it fail? Windows of five minutes with more than one failure in twenty requests.
 SELECT window.start AS since, count(*) AS requests, count_if(status >= 500) AS failed
 FROM access
 GROUP BY window(timestamp, '5 minutes')
 HAVING failed > 0.05 * requests
 ORDER BY since;
 
--- Who was hit first? Offsets lead back to the records themselves.
+-- Which hosts failed first? The offset leads to the record.
 SELECT host, min(timestamp) AS first_failure, min_by(offset, timestamp) AS at_offset
 FROM access
 WHERE status >= 500
@@ -37,7 +37,7 @@ GROUP BY host
 ORDER BY first_failure, host
 LIMIT 3;
 
--- What is going on now? Only the last minutes are read: a time is an option of the view, not a filter.
+-- What happens now? The view reads only the last minutes: a start time is an option, not a filter.
 CREATE OR REPLACE TEMPORARY VIEW recent
 USING cursus OPTIONS (path '${log}', subscribe 'access', startingTimestamp '2026-01-05T09:50:00Z');
 

@@ -1,10 +1,10 @@
-"""Move a broker's log directory into a native store, and prove that nothing was lost on the way.
+"""Copy a broker's log directory into a native store, and verify that no record is lost.
 
     spark-submit --properties-file conf/spark-defaults.conf examples/migrate.py [SOURCE TARGET]
 
-Every record keeps its offset, so consumers go on where they were. The source is not changed. After
-an interruption the same command goes on where it stopped. ``cursus convert SOURCE TARGET`` does the
-same without Spark; here Spark compares the two sides, record by record, with all its cores.
+Every record keeps its offset, so consumers can continue at their offsets. The source is not
+changed. After an interruption run the same command again to continue. ``cursus convert SOURCE
+TARGET`` copies without Spark; here Spark compares both sides, record by record, with all its cores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(source: Path, target: Path) -> None:
 
 
 def report(progress: Progress) -> None:
-    """One line for every piece of work, on the screen only."""
+    """Print the progress, if standard error is a terminal."""
     if sys.stderr.isatty():
         share = 100 * progress.records // max(progress.total_records, 1)
         where = f"{progress.topic}-{progress.partition}"
@@ -42,12 +42,12 @@ def report(progress: Progress) -> None:
 
 
 def compare(source: Path, target: Path, topics: list[str]) -> None:
-    """Every record of every topic at its place, on both sides."""
+    """Compare every record of every topic."""
     spark = SparkSession.builder.appName("migrate").getOrCreate()
     register(spark)
 
     def records(directory: Path, topic: str) -> list[tuple[int, int, int]]:
-        """Records and checksum of each partition, worked out by the executors."""
+        """Number of records and checksum of each partition, computed by the executors."""
         rows = (
             spark.read.format("cursus")
             .option("subscribe", topic)
@@ -70,7 +70,7 @@ def compare(source: Path, target: Path, topics: list[str]) -> None:
 
 
 def make_source(directory: Path) -> Path:
-    """A small directory as RustLog leaves it."""
+    """Write a small directory in RustLog's layout."""
     with Store.open(directory, layout="rustlog", create=True) as store:
         for topic, partitions in (("orders", 2), ("clicks", 1)):
             store.create_topic(topic, partitions=partitions)

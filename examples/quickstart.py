@@ -15,7 +15,7 @@ from cursus_spark import register
 
 
 def main(directory: Path) -> None:
-    """Four short steps; every one of them is all the code it takes."""
+    """Run four short steps."""
     log, checkpoint = str(directory / "log"), str(directory / "checkpoint")
     spark = SparkSession.builder.appName("quickstart").getOrCreate()
     register(spark)  # not needed where the package is installed
@@ -27,7 +27,7 @@ def main(directory: Path) -> None:
     )
     writer = orders.write.format("cursus").option("topic", "orders").option("numPartitions", 4)
     writer.mode("append").save(log)
-    print("1. wrote 1000 orders to the topic 'orders': 4 partitions, the key chooses")
+    print("1. wrote 1000 orders to the topic 'orders': 4 partitions, selected by key")
 
     everything = spark.read.format("cursus").option("subscribe", "orders").load(log)
     print("2. read back:", everything.count(), "records; three of them by their offsets:")

@@ -1,9 +1,9 @@
-"""Read the log directory of a broker. No broker has to run, and none of its files change.
+"""Read the log directory of a broker. The broker need not run, and its files do not change.
 
     spark-submit --properties-file conf/spark-defaults.conf examples/read_broker_logs.py [DIRECTORY]
 
 DIRECTORY may belong to a cursus broker or to RustLog; the files show which one. Without
-DIRECTORY the program makes a small directory of each kind and reads that.
+DIRECTORY the program writes a small directory of each kind and reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage_core import Store
 
 
 def main(directories: list[Path]) -> None:
-    """Show what each directory holds, then read every topic as a batch and as a stream."""
+    """Print the topics of each directory, then read each as a batch and as a stream."""
     spark = SparkSession.builder.appName("read_broker_logs").getOrCreate()
     register(spark)
     for directory in directories:
@@ -33,7 +33,7 @@ def main(directories: list[Path]) -> None:
 
 
 def show(spark: SparkSession, directory: Path, topic: str) -> None:
-    """A batch. Brokers keep no time with a record, so ``timestamp`` is null."""
+    """Read a batch. Brokers store no timestamps, so ``timestamp`` is null."""
     reader = spark.read.format("cursus").option("subscribe", topic).option("includeHeaders", "true")
     rows = reader.load(str(directory))
     print(f"{topic}: {rows.count()} records; the first of each partition:")
@@ -47,7 +47,7 @@ def show(spark: SparkSession, directory: Path, topic: str) -> None:
 
 
 def follow(spark: SparkSession, directory: Path, topic: str) -> None:
-    """A stream. Without ``availableNow`` it would go on with whatever the broker appends."""
+    """Read a stream. Without ``availableNow`` it would continue with new records."""
     counts: list[int] = []
     rows = (
         spark.readStream.format("cursus")
@@ -68,7 +68,7 @@ def follow(spark: SparkSession, directory: Path, topic: str) -> None:
 
 
 def make_directories(parent: Path) -> list[Path]:
-    """What the two brokers would leave, written by our engine in their own formats."""
+    """Write small directories in the layouts of both brokers."""
     made = []
     for layout in ("cursus-broker", "rustlog"):
         directory = parent / layout

@@ -1,11 +1,11 @@
-"""Orders in, totals of ten minutes out, each total exactly once, also if the program is killed.
+"""Compute totals of orders every ten minutes, each exactly once, even if the program is killed.
 
     spark-submit --properties-file conf/spark-defaults.conf \\
         examples/streaming_pipeline.py DIRECTORY [--crash-in-batch N]
 
 With ``--crash-in-batch`` the driver kills itself (SIGKILL) while that micro-batch runs. Start the
-program again without it: it goes on from its checkpoint, and the totals are the same as if nothing
-had happened. It proves that at the end, against a batch query over the same orders.
+program again without it: it continues from its checkpoint, and the totals are the same as without
+the crash. At the end the program compares them with a batch query over the same orders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LATENESS = "5 minutes"
 
 
 def main(directory: Path, crash_in_batch: int | None) -> None:
-    """Write orders once, run the stream to its end, compare."""
+    """Write orders once, run the stream, compare the totals."""
     log = str(directory / "log")
     spark = SparkSession.builder.appName("streaming_pipeline").getOrCreate()
     register(spark)
@@ -42,7 +42,7 @@ def main(directory: Path, crash_in_batch: int | None) -> None:
 
 
 def write_orders(spark: SparkSession, log: str) -> None:
-    """Orders of ten hours, one every six seconds. A second run adds none: its version is known."""
+    """Write ten hours of orders. A second run adds none, because the version is the same."""
     orders = spark.range(ORDERS).selectExpr(
         "concat('shop-', id % 3) AS key",
         "string(100 + id * 7 % 900) AS value",
@@ -54,7 +54,7 @@ def write_orders(spark: SparkSession, log: str) -> None:
 
 
 def totals(orders: DataFrame) -> DataFrame:
-    """Orders and cents of each shop in each ten minutes; the same for a stream and a batch."""
+    """Orders and cents of each shop in each ten minutes, for a stream or a batch."""
     return (
         orders.withWatermark("timestamp", LATENESS)
         .groupBy(sf.window("timestamp", "10 minutes").alias("time"), "key")
@@ -65,13 +65,13 @@ def totals(orders: DataFrame) -> DataFrame:
 def start(
     spark: SparkSession, log: str, checkpoint: str, crash_in_batch: int | None
 ) -> StreamingQuery:
-    """The stream: the window that is over, and late orders waited for, becomes one record."""
+    """Start the stream: each window becomes one record when no late order can arrive."""
     orders = (
         spark.readStream.format("cursus")
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", PER_BATCH)
-        .option("consumerGroup", "totals")  # `cursus groups` then shows how far it is
+        .option("consumerGroup", "totals")  # `cursus groups` shows its lag
         .load(log)
         .selectExpr("string(key) AS key", "string(value) AS value", "timestamp")
     )
@@ -92,7 +92,7 @@ def start(
 
 
 def crash_when_batch_runs(spark: SparkSession, batch: int) -> Any:
-    """A filter that lets every row pass, and in one micro-batch kills the driver."""
+    """A filter that passes every row, and kills the driver in one micro-batch."""
     jvm: Any = spark.sparkContext._jvm
     driver = jvm.java.lang.ProcessHandle.current().pid()
 
@@ -109,7 +109,7 @@ def crash_when_batch_runs(spark: SparkSession, batch: int) -> Any:
 
 
 def compare(spark: SparkSession, log: str) -> None:
-    """The stream's records against a batch query: the same totals, none missing, none twice."""
+    """Compare the stream's totals with those of a batch query."""
     shape = "from timestamp, orders long, cents long"
     written = (
         spark.read.format("cursus")
@@ -123,7 +123,7 @@ def compare(spark: SparkSession, log: str) -> None:
     expected = (
         totals(orders.schema("key string, value string, timestamp timestamp").load(log))
         .selectExpr("key", "time.start AS from", "orders", "cents", "time.end AS end")
-        # The last windows are still open: an order for them could come. They wait in the state.
+        # The last windows are still open, because a late order could arrive for them.
         .where(f"end <= timestamp'2026-01-05 18:59:54Z' - interval {LATENESS}")
         .drop("end")
     )
@@ -132,12 +132,14 @@ def compare(spark: SparkSession, log: str) -> None:
     surplus = written.exceptAll(expected).count()
     print(f"{found} totals written; {missing} missing, {surplus} too many")
     if missing or surplus or not found:
-        raise SystemExit("the totals are not what a batch query over the same orders gives")
+        raise SystemExit("the totals differ from those of a batch query over the same orders")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Orders in, totals out, exactly once.")
-    parser.add_argument("directory", type=Path, help="where log and checkpoint are kept")
-    parser.add_argument("--crash-in-batch", type=int, metavar="N", help="kill the driver there")
+    parser = argparse.ArgumentParser(description="Compute totals of orders, exactly once.")
+    parser.add_argument("directory", type=Path, help="directory for log and checkpoint")
+    parser.add_argument(
+        "--crash-in-batch", type=int, metavar="N", help="kill the driver in batch N"
+    )
     given = parser.parse_args()
     main(given.directory, given.crash_in_batch)

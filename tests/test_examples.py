@@ -199,7 +199,7 @@ def test_sql_answers_what_the_file_asks(runs: Runs) -> None:
 
 def test_an_upsert_takes_a_repeated_batch_once(runs: Runs) -> None:
     shown = runs.shown("foreach_batch_upsert.py")
-    assert "batch 1 is in the table already" in shown
+    assert "batch 1 is already in the table" in shown
     assert "10 customers in the table, 1000 changes in the audit topic" in shown
     for customer in range(10):
         assert f"customer-{customer} lives in city-{990 + customer}" in shown
