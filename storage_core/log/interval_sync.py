@@ -13,7 +13,7 @@ _log = logging.getLogger("storage_core")
 
 
 class Flusher:
-    """Calls ``flush`` within the interval after the first ``wake``; started when first needed."""
+    """Calls ``flush`` within the interval after a ``wake``. The first ``wake`` starts it."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush
@@ -23,7 +23,7 @@ class Flusher:
         self._stopping = False
 
     def wake(self, interval_ms: int) -> None:
-        """Something was written: flush it within ``interval_ms``."""
+        """A writer wrote records: flush them within ``interval_ms``."""
         with self._condition:
             wait = interval_ms / 1000
             self._due_in = wait if self._due_in is None else min(wait, self._due_in)
@@ -33,7 +33,7 @@ class Flusher:
             self._condition.notify()
 
     def stop(self) -> None:
-        """End the thread; what is still waiting is the caller's to flush."""
+        """Stop the thread. The caller flushes what is still unsynced."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -41,7 +41,7 @@ class Flusher:
             self._thread.join()
 
     def _wait(self) -> None:
-        """Wait until something is due. More appends meanwhile must not end the wait early."""
+        """Wait until a flush is due. Appends in the meantime must not end the wait early."""
         while not self._stopping:
             due_in = self._due_in
             if self._condition.wait_for(partial(self._changed, due_in), due_in):
@@ -61,5 +61,5 @@ class Flusher:
             try:
                 self._flush()
             except StorageError as error:
-                # The partition is poisoned: the next append to it raises this error's cause.
-                _log.error("background sync failed: %s", error)
+                # The partition is closed for writing: its next append raises this error's cause.
+                _log.error("the background sync failed: %s", error)

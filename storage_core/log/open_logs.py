@@ -1,4 +1,4 @@
-"""The logs of a native store that are open in this process, and what concerns all of a topic."""
+"""The logs of a native store that are open in this process, and the work on whole topics."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _log = logging.getLogger("storage_core")
 
 
 class TopicBarrier(WriteBarrier, Protocol):
-    """The same for all partitions of a topic."""
+    """A ``WriteBarrier`` that also answers for all partitions of a topic at once."""
 
     def recovery_points(self, topic: str, topic_uuid: str) -> Mapping[int, int]:
-        """By partition the offset that finished work has made durable."""
+        """The offset up to which finished commits made records durable, by partition."""
 
     def starts(self, topic: str, topic_uuid: str) -> Mapping[int, int]:
-        """By partition where unfinished work begins: nothing from there on may be shown."""
+        """Where the first pending commit begins, by partition: the end for readers."""
 
 
 class OpenLogs:
-    """Opens each log once, and again when its topic was altered. Safe for several threads."""
+    """Opens each log once, and again after its topic was altered. Safe for several threads."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OpenLogs:
         return self._catalog.get(topic)
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """The log of a partition, under the settings that its topic has now."""
+        """The log of a partition, with the current settings of its topic."""
         with typed_metadata_errors(topic):
             found = self._catalog.get(topic)
         self._ownership.require_member(topic, found.store_uuid)
@@ -76,7 +76,8 @@ class OpenLogs:
             )
             self._logs[topic, partition] = (found, log)
         if known is not None:
-            # Not under our lock: its holder may be a commit, which asks us for the next partition.
+            # After our lock is released. close() waits for the log's own lock. A commit may hold
+            # that one and call log() for its next partition.
             known[1].close()
         return log
 
@@ -89,9 +90,10 @@ class OpenLogs:
             return [log for _, log in self._logs.values()]
 
     def hand_over(self, log: PartitionLog, partition: int) -> bool:
-        """Leave a replaced log's flush to its successor; False if there is none.
+        """After an append: if ``log`` was replaced, let its successor flush, and close ``log``.
 
-        A log that is replaced while a writer waits for its lock is flushed and closed by nobody.
+        ``log`` may be replaced while a writer waits for its lock. Nothing else would flush and
+        close it then. Returns False if it was replaced and has no successor: the caller does both.
         """
         with self._lock:
             known = self._logs.get((log.topic, partition))
@@ -104,12 +106,12 @@ class OpenLogs:
         return known is not None
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic while no other process can write to it, and close its logs."""
+        """Delete a topic with all its partitions locked, and close its logs."""
         deleted = False
-        while not deleted:  # again if partitions were added meanwhile
+        while not deleted:  # repeat if a process added partitions in the meantime
             logs = self.of_topic(topic)
             with ExitStack() as stack:
-                # In rising order, as every writer that takes several locks takes them.
+                # In rising order, as every writer takes several locks: no deadlock.
                 for partition in sorted(logs):
                     stack.enter_context(logs[partition].held())
                 deleted = self._catalog.delete(topic, len(logs))
@@ -121,28 +123,30 @@ class OpenLogs:
         checkpoint.merge(self._vfs, [], self._config.lock_timeout_ms, forget_topic=topic)
 
     def recover(self, topic: str) -> list[RecoveryReport]:
-        """Recover all partitions of a topic in full and write its high watermarks again.
+        """Recover all partitions of a topic in full and rewrite its high watermarks.
 
-        Pending commits are not waited for, as finishing one needs the high watermarks: what they
-        added so far stays invisible.
+        This does not wait for pending commits, because finishing one needs the high watermarks. The
+        records that pending commits have added so far stay invisible.
         """
         logs, uid = self.of_topic(topic), self._catalog.get(topic).uuid
         with ExitStack() as stack:
             for partition in sorted(logs):
-                held = logs[partition].exclusive(recover=True, alone=False, past_barrier=True)
+                held = logs[partition].exclusive(
+                    recover=True, needs_high_watermark=False, past_barrier=True
+                )
                 stack.enter_context(held)
             ends = {partition: log.end_offset for partition, log in logs.items()}
             for partition, start in self._barrier.starts(topic, str(uid)).items():
                 if partition in ends:
                     ends[partition] = min(ends[partition], start)
-            # Typed here: no partition that is held had anything to do with a failure.
+            # Typed here, so that no locked partition takes a failure of this file for its own.
             with typed_write_errors(f"writing the high watermarks of topic {topic!r}", topic):
                 timeout_ms = self._config.lock_timeout_ms
                 high_watermark.rebuild(self._vfs, topic, uid.bytes, ends, timeout_ms)
         return [log.report for log in logs.values() if log.report is not None]
 
     def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        """Raise the high watermarks of some partitions in one step; their locks are held."""
+        """Raise the high watermarks of partitions in one step. The caller holds their locks."""
         uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms
         if not high_watermark.publish(self._vfs, topic, uid, ends, timeout_ms, again=durably):
             raise watermark_lost(topic)
@@ -152,14 +156,15 @@ class OpenLogs:
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
         """The high watermark of every partition.
 
-        While the file is lost, the best that is known without it. Lines of a checkpoint are of
-        different ages, so no commit may be cut in two: one that is in the ledger is durable on all
-        its partitions, and one that is pending may be shown on none.
+        If the ``watermark`` file is lost, they come from checkpoint, ledger and intents. The lines
+        of a checkpoint have different ages, and readers must not see half of a commit. So a commit
+        that is in the ledger counts on all its partitions: it is durable there. A pending commit
+        counts on none.
         """
         found = self._catalog.get(topic)
-        shown = high_watermark.read(self._vfs, topic, found.uuid.bytes)
-        if shown is not None:
-            return tuple(shown.end(partition) for partition in range(found.partitions))
+        published = high_watermark.read(self._vfs, topic, found.uuid.bytes)
+        if published is not None:
+            return tuple(published.end(partition) for partition in range(found.partitions))
         try:
             committed = self._barrier.recovery_points(topic, str(found.uuid))
             pending = self._barrier.starts(topic, str(found.uuid))
@@ -176,27 +181,30 @@ class OpenLogs:
 
     @contextmanager
     def durable(self, topic: str) -> Iterator[None]:
-        """Hold a whole topic while everything in it is durable, to change its sync policy.
+        """Lock all partitions of a topic and sync them; then the caller changes the sync policy.
 
-        The other way round a power cut in between takes records that count as durable by then.
+        Changing the policy first would be unsafe: a power cut before the sync could take records
+        that already count as durable.
         """
         logs = self.of_topic(topic)
         with ExitStack() as stack:
             for partition in sorted(logs):
                 stack.enter_context(logs[partition].exclusive())
-            # Typed here: a partition has nothing to do with what fails in another, or in the body.
+            # Typed here, so that no partition takes a failure of another or of the body for its
+            # own.
             with typed_write_errors(f"syncing topic {topic!r} to change it", topic):
                 for log in logs.values():
                     log.sync()
                 yield
 
     def checkpoint_if_due(self, *, rolled: bool = False) -> None:
+        """Write a checkpoint after a roll, or when ``checkpoint_interval_ms`` has passed."""
         waited_ms = (self._vfs.monotonic() - self._checkpointed) * 1000
         if rolled or waited_ms >= self._config.checkpoint_interval_ms:
             self.checkpoint(self.all())
 
     def checkpoint(self, logs: Iterable[PartitionLog]) -> None:
-        """Note where these partitions end. It only makes recovery shorter, so it may fail."""
+        """Write where these partitions end. It only shortens recovery, so a failure is logged."""
         self._checkpointed = self._vfs.monotonic()
         lines = [line for line in (log.checkpoint() for log in logs) if line is not None]
         if not lines:
@@ -204,11 +212,11 @@ class OpenLogs:
         try:
             checkpoint.merge(self._vfs, lines, self._config.lock_timeout_ms)
         except (OSError, StorageError) as error:
-            # The records are safe, and the caller's call is done.
+            # The records are durable and the caller's write has succeeded.
             _log.warning("the checkpoint was not written: %s", error)
 
     def close(self) -> None:
-        """Write a last checkpoint and close every log, also when one of them fails."""
+        """Write a last checkpoint and close every log, even if closing one of them fails."""
         logs = self.all()
         self.checkpoint(logs)
         with self._lock:

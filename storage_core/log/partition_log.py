@@ -1,8 +1,16 @@
 """Appending to one partition, from any thread and beside other processes.
 
-One append: take the lock, see whether somebody else wrote or crashed meanwhile, mark the state
-word dirty, write frames, sync, publish the new end, mark clean, release. A crash at any point
-leaves the word dirty or from another boot, and the next holder recovers before it writes.
+Steps of one append:
+
+1. Take the partition's lock.
+2. Read the state word in the lock file: did another writer append, or crash?
+3. Mark the word dirty.
+4. Write the frames and sync them.
+5. Publish the new high watermark.
+6. Mark the word clean and release the lock.
+
+After a crash at any step the word is dirty, or from another boot. Then the next writer that takes
+the lock recovers the partition before it writes.
 """
 
 from __future__ import annotations
@@ -41,13 +49,13 @@ from .tail import Tail
 
 
 class WriteBarrier(Protocol):
-    """What a log asks of those who have work of their own on its partition."""
+    """What a log must know of pending commits to its partition."""
 
     def require_none_pending(self, topic: str, partition: int) -> None:
-        """Raise if such work must be finished first. Called with the partition's lock held."""
+        """Raise if a pending commit comes first. The caller holds the partition's lock."""
 
     def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The offset that such work is known to have made durable."""
+        """The offset up to which commits are known to have made records durable."""
 
 
 class PartitionLog:
@@ -72,42 +80,43 @@ class PartitionLog:
         self._barrier = barrier
         self._tail = Tail(vfs, segments_directory(topic, partition), config)
         self._state = lock_state.NEVER_USED
-        self._last_sync = -math.inf  # a machine that has just started counts from zero
+        self._last_sync = -math.inf  # not 0: the clock of a machine that just booted starts at 0
         self._poison: OSError | None = None
         self.topic = topic
         self.owes_flush = owes_flush
-        """Whether something may be written that is not published."""
+        """Whether the log may have records that are not published yet."""
         self.unpublished = False
+        """Whether ``publish`` found no high watermark to raise: the topic must be recovered."""
         self.config = config
         self.report: RecoveryReport | None = None
 
     @property
     def end_offset(self) -> int:
-        """Next offset, as of the last time the lock was held."""
+        """The log end offset, as of the last time this process held the lock."""
         return self._tail.end
 
     @property
     def recovery_point(self) -> int:
-        """Offset up to which all records are durable, as far as this process knows."""
+        """The offset below which all records are durable, as far as this process knows."""
         return self._tail.recovery_point
 
     @property
     def base_name(self) -> str:
-        """What the names of the log files begin with."""
+        """The prefix of the paths of the log files."""
         return f"{segments_directory(self.topic, self._partition)}/"
 
     @property
     def active(self) -> ActiveFile:
-        """The segment appends go to, as of the last time the lock was held."""
+        """The active segment, as of the last time this process held the lock."""
         base, directory = self._state.active_base, self.base_name.rstrip("/")
         return ActiveFile(base, self._state.active_size, log_path(directory, base))
 
     def append(self, columns: Columns) -> OffsetRange:
-        """Append records; under ``fsync=batch`` they are durable and visible on return.
+        """Append records. With ``fsync=batch`` they are durable and visible on return.
 
         Raises:
-            WriteFailedError: nothing of this call is visible. Unless the disk was just full, the
-                partition takes no more appends until the store is opened again.
+            WriteFailedError: no record of this call is visible. Unless the disk was only full, the
+                partition is closed for writing until the store is opened again.
         """
         with self.exclusive():
             mark = self._tail.mark()
@@ -119,16 +128,20 @@ class PartitionLog:
                 else:
                     self.owes_flush = True
             except (OSError, LockTimeoutError) as error:
-                self._take_back(mark, error)
+                self._undo_append(mark, error)
                 raise
             return OffsetRange(mark.end, self._tail.end)
 
-    def _take_back(self, mark: TailMark, error: Exception) -> None:
-        """Undo an append that failed; else recovery would keep its frames, and a retry doubles."""
+    def _undo_append(self, mark: TailMark, error: Exception) -> None:
+        """Cut off what a failed append wrote.
+
+        Otherwise recovery would keep those frames, and a retry would append the records twice.
+        After a failed sync or another I/O error it cuts nothing: recovery decides then.
+        """
         if self._tail.sync_failed or (isinstance(error, OSError) and not is_harmless(error)):
             return
-        shown = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
-        if shown is None or shown.end(self._partition) <= mark.end:
+        published = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
+        if published is None or published.end(self._partition) <= mark.end:
             self._tail.rewind(mark)
 
     def flush(self) -> None:
@@ -138,7 +151,7 @@ class PartitionLog:
                 self.publish()
 
     def roll(self, *, begin: bool = False) -> bool:
-        """Close the active segment; the next append opens a new one. False if it was empty."""
+        """Seal the active segment. The next append starts a new one. False if it was empty."""
         with self.exclusive():
             rolled = self._tail.roll(begin=begin)
             self.publish()
@@ -146,19 +159,24 @@ class PartitionLog:
 
     @contextmanager
     def exclusive(
-        self, *, recover: bool = False, alone: bool = True, past_barrier: bool = False
+        self,
+        *,
+        recover: bool = False,
+        needs_high_watermark: bool = True,
+        past_barrier: bool = False,
     ) -> Iterator[None]:
-        """Hold the partition for writing, with a sound and known end.
+        """Lock the partition for writing, and recover it first if that is needed.
 
         Args:
-            recover: Recover in full even if the last holder left cleanly.
-            alone: Refuse to go on without a high watermark; a caller that holds the whole topic
-                works it out.
-            past_barrier: The caller finishes what the barrier waits for.
+            recover: Recover in full even if the last writer left cleanly.
+            needs_high_watermark: Raise if the high watermark is lost. A caller that locks the whole
+                topic sets this to False and works the high watermarks out itself.
+            past_barrier: The caller is finishing the pending commit that the barrier waits for.
 
         Raises:
-            CommitPendingError: the barrier is closed. Nothing was done and no lock is held, because
-                finishing takes more locks, in order.
+            CommitPendingError: the barrier is closed. Nothing was written, and the lock is released
+                because finishing a commit takes more locks, in order.
+            RecoveryNeededError: the high watermark is lost and ``needs_high_watermark`` is set.
         """
         with self._lock:
             if self._poison is not None:
@@ -167,8 +185,8 @@ class PartitionLog:
                 with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
                     if not past_barrier:
                         self._barrier.require_none_pending(self.topic, self._partition)
-                    self._catch_up(fd, recover=recover, alone=alone)
-                    self._mark(fd, DIRTY)
+                    self._catch_up(fd, recover=recover, needs_high_watermark=needs_high_watermark)
+                    self._write_state(fd, DIRTY)
                     try:
                         yield
                     except BaseException as error:
@@ -181,19 +199,19 @@ class PartitionLog:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep others out without looking at the log: it is about to go, sound or not."""
+        """Lock the partition without reading the log: it is about to be deleted, valid or not."""
         with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
             yield
 
     def sync(self) -> None:
-        """Make everything durable, whatever the topic's policy. Only inside ``exclusive``."""
+        """Make all records durable, whatever the topic's policy. Only inside ``exclusive``."""
         self._tail.sync_always()
 
     @contextmanager
     def writing_durably(self) -> Iterator[Tail]:
-        """The tail, whose records are all durable at the end, whatever the topic's policy.
+        """The tail to write to. On exit all its records are durable, whatever the topic's policy.
 
-        Only inside ``exclusive``. Nothing is published.
+        Only inside ``exclusive``. It publishes nothing.
         """
         self._tail.syncs_rolls = True
         try:
@@ -203,10 +221,10 @@ class PartitionLog:
             self._tail.syncs_rolls = False
 
     def publish(self) -> None:
-        """Sync what was written and make it visible. Only inside ``exclusive``.
+        """Sync the written records and raise the high watermark. Only inside ``exclusive``.
 
-        Without a watermark it is only noted as ``unpublished``: the records are in the log, so
-        writing them again would double them. Recovering the topic shows them.
+        If the high watermark is lost, this sets ``unpublished`` and raises no error: the records
+        are in the log, so a retry would append them twice. Recovering the topic publishes them.
         """
         self._tail.sync()
         self._last_sync = self._vfs.monotonic()
@@ -216,22 +234,22 @@ class PartitionLog:
         self.owes_flush = False
 
     def checkpoint(self) -> Checkpoint | None:
-        """This partition's line for ``meta/checkpoint.json``; None while bytes wait for a sync."""
+        """The partition's line for ``meta/checkpoint.json``; None while records are unsynced."""
         return checkpoint.line_of(self.topic, self._partition, self._uuid, self._state)
 
     def take_rolled(self) -> bool:
-        """Whether a segment was closed since the last call: time for a checkpoint."""
+        """Whether a segment was sealed since the last call. Then a checkpoint is due."""
         rolled, self._tail.rolled = self._tail.rolled, False
         return rolled
 
     def close(self) -> None:
-        """Let go of the files. What was acknowledged is durable already."""
+        """Close the files. Acknowledged records are already durable."""
         with self._lock, typed_write_errors(f"{self.topic}-{self._partition}: closing", self.topic):
             self._state = lock_state.NEVER_USED
             self._tail.forget()
 
-    def _catch_up(self, fd: int, *, recover: bool, alone: bool) -> None:
-        """Learn the partition's end: remembered, left by a clean holder, or recovered."""
+    def _catch_up(self, fd: int, *, recover: bool, needs_high_watermark: bool) -> None:
+        """Find the log end: remembered, written by the last writer's clean exit, or recovered."""
         state = lock_state.unpack(self._vfs.pread(fd, lock_state.SIZE, 0))
         if not recover and state.condition == CLEAN:
             if state == self._state:
@@ -241,23 +259,25 @@ class PartitionLog:
                 return
         self._tail.forget()
         self._state = lock_state.NEVER_USED
-        # Recovery may take long: who waits should be told about us, not about the last holder.
+        # Recovery may take long. A process that waits for the lock should report our process id,
+        # not that of the last writer.
         named = state._replace(pid=self._tail.state(DIRTY, 0).pid)
         write_all(self._vfs, fd, [lock_state.pack(named)], 0)
         try:
-            self._recover(state, alone=alone)
+            self._recover(state, needs_high_watermark=needs_high_watermark)
         except OSError as error:
             self._fail(fd, error, doubtful=error.errno not in OUT_OF_HANDLES)
             raise
         self._state = state
 
-    def _recover(self, state: PartitionState, *, alone: bool) -> None:
-        watermark = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
-        if watermark is None and alone:
+    def _recover(self, state: PartitionState, *, needs_high_watermark: bool) -> None:
+        published = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
+        if published is None and needs_high_watermark:
             raise watermark_lost(self.topic)
         line = checkpoint.find(self._vfs, self.topic, self._partition, self._uuid)
-        shown = 0 if watermark is None else watermark.end(self._partition)
-        published = 0 if self.config.syncs_never else shown  # without syncs it proves nothing
+        visible = 0 if published is None else published.end(self._partition)
+        # Without syncs a high watermark does not prove that the records below it are durable.
+        synced = 0 if self.config.syncs_never else visible
         flushed = 0 if line is None else line.last_flushed_offset
         committed = self._barrier.recovery_point(self.topic, str(self._uuid), self._partition)
         recovered = Recovery(
@@ -265,8 +285,8 @@ class PartitionLog:
             topic=self.topic,
             partition=self._partition,
             config=self.config,
-            high_watermark=shown,
-            recovery_point=max(published, flushed, committed),
+            high_watermark=visible,
+            recovery_point=max(synced, flushed, committed),
             checkpoint=line,
             sync_failed=state.condition == SYNC_FAILED,
             rebooted=not lock_state.is_of_boot(state, self._vfs.boot_id()),
@@ -277,30 +297,31 @@ class PartitionLog:
         self.unpublished = False
         self._tail.adopt(recovered, state)
 
-    def _mark(self, fd: int, condition: int) -> None:
+    def _write_state(self, fd: int, condition: int) -> None:
         self._state = self._tail.state(condition, self._state.generation + 1)
         write_all(self._vfs, fd, [lock_state.pack(self._state)], 0)
 
     def _leave(self, fd: int) -> None:
-        """Mark clean. If that fails, what was done is done: the next holder recovers, no more."""
+        """Mark the word clean. If that fails, the write still counts: the next writer recovers."""
         try:
-            self._mark(fd, CLEAN)
+            self._write_state(fd, CLEAN)
         except OSError:
             self._state = lock_state.NEVER_USED
 
     def _fail(self, fd: int, error: BaseException, *, doubtful: bool = False) -> None:
-        """Leave the word dirty: the next holder recovers. ``doubtful``: a sync may have failed."""
+        """Leave the word dirty: the next writer recovers. ``doubtful``: a sync may have failed."""
         try:
             sync_failed = self._tail.forget()
         except OSError:
-            sync_failed = True  # what closing could not write back is as doubtful as that
+            sync_failed = True  # the kernel may have lost what it could not write back on close
         if isinstance(error, OSError) and (sync_failed or not is_harmless(error)):
             self._poison = error
         if sync_failed or doubtful:
-            # Twice, as without it the next holder publishes doubtful pages; a reboot drops both.
+            # Two tries: without this word the next writer would publish pages that the disk may not
+            # have. A reboot drops both the word and the pages.
             for _ in range(2):
                 with suppress(OSError):
-                    self._mark(fd, SYNC_FAILED)
+                    self._write_state(fd, SYNC_FAILED)
                     self._vfs.fsync(fd)
                     break
         self._state = lock_state.NEVER_USED

@@ -1,17 +1,18 @@
-"""Bringing a partition back to a sound end after a crash. Runs under the partition's lock.
+"""Recovery of a partition: find a valid log end after a crash. Runs under the partition's lock.
 
-The steps, each safe to repeat:
+Every step is safe to repeat:
 
-1. Finish interrupted deletions, and sync the directory and the last segment: what a killed process
-   left in the page cache must be durable before anything is concluded from it.
-2. If a sync failed before, copy the last segment to a new file: the kernel may have marked pages
-   clean that the disk never got, and only writing them anew settles it.
-3. Follow the last segment to its first unsound byte. Bytes past the *durable point* were never
-   acknowledged: they are saved beside the log as ``.broken`` and cut. Below it they are damage:
-   an error, and nothing is touched.
-4. Check that the closed segments join up, finish a merge that was interrupted, and restore missing
-   indexes. Under ``fsync=none`` those that do not join up are set aside before step 3, with all
-   behind them: a power cut may take any bytes that no commit or checkpoint made durable.
+1. Finish interrupted deletions. Sync the directory and the last segment: a killed process may have
+   left its bytes in the page cache, and recovery must not rely on bytes that a power cut can take.
+2. If a sync failed before, copy the last segment to a new file. The kernel may have marked pages
+   clean that never reached the disk. Only writing the bytes again puts them there.
+3. Scan the last segment up to its first invalid byte. If that byte is above the *recovery point*,
+   the rest was never acknowledged: recovery saves it beside the log as ``.broken`` and cuts it. If
+   it is below, the log is damaged: recovery raises an error and changes nothing.
+4. Check that the sealed segments follow each other without a gap, finish an interrupted merge, and
+   restore missing indexes. With ``fsync=none`` this check comes before step 3: a power cut may take
+   any bytes that no commit or checkpoint made durable. Recovery then moves every segment after the
+   first invalid place out of the log.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from ..segments.listing import Listing, list_segments, log_path
 from ..segments.truncate import copy_to_new_file, cut_segment, save_tail
 from ..types import OffsetPosition, RecoveryReport
 from ..vfs import Vfs
-from .unsynced_recovery import Unsound, first_unsound, set_aside
+from .unsynced_recovery import InvalidPlace, first_invalid_place, set_aside
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where appends go on. ``active`` is False when the last segment is closed or there is none."""
+    """Where appends continue. ``active``: the last segment exists and is not sealed."""
 
     base: int
     size: int
@@ -50,7 +51,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovery of one partition; all fields are given by who holds its lock."""
+    """Recovery of one partition. The caller holds its lock."""
 
     vfs: Vfs
     topic: str
@@ -61,19 +62,19 @@ class Recovery:
     checkpoint: Checkpoint | None
     sync_failed: bool
     rebooted: bool
-    """Whether the power may have been cut since the last holder."""
+    """Whether the machine may have lost power since the last writer left."""
 
     @property
     def directory(self) -> str:
         return segments_directory(self.topic, self.partition)
 
     def run(self) -> Recovered:
-        """Do all steps and return the sound end.
+        """Do all steps and return the valid log end.
 
         Raises:
             DamagedLogError: durable records are damaged or missing; nothing was deleted.
         """
-        # Up to the root: who made the topic may have been killed before its name was durable.
+        # Up to the root: the creator of the topic may have crashed before fsync.
         sync_directories(self.vfs, self.directory)
         self.vfs.fsync_dir(self.directory)
         removed = finish_deletions(
@@ -95,25 +96,26 @@ class Recovery:
         base = listing.bases[-1]
         if self.sync_failed:
             self._copy_doubtful(listing)
-        sealed = self._is_sealed(base) or not self._is_writable(base)
+        has_seal = self._is_sealed(base) or not self._is_writable(base)
         size, end, cut, saved = self._recover_tail(base)
-        closed = sealed and not cut and size > 0
+        sealed = has_seal and not cut and size > 0
         report = RecoveryReport(
             topic=self.topic,
             partition=self.partition,
             end_offset=end,
             cut_bytes=cut + lost,
             saved_as=saved or next(reversed(saved_segments), None),
-            rebuilt_indexes=self._restore_indexes(listing, closed),
+            rebuilt_indexes=self._restore_indexes(listing, last_sealed=sealed),
             removed_segments=removed,
         )
-        return Recovered(base, size, end, not closed, report)
+        return Recovered(base, size, end, not sealed, report)
 
     def _recover_empty(self, removed: int) -> Recovered:
-        # Names are synced before records come, whatever the policy: no power cut does this.
+        # Every policy syncs the name of a segment before it gets records. So a power cut cannot
+        # leave an empty log: the segments were deleted.
         if (end := max(self.recovery_point, self.high_watermark)) > 0:
             raise self._damage(
-                f"the log is empty, but records up to offset {end} were there. "
+                f"the log has no segment, but it had records up to offset {end}. "
                 "Restore the segments from a copy",
                 self.directory,
             )
@@ -127,26 +129,27 @@ class Recovery:
                     self.vfs.unlink(f"{self.directory}/{name}")
 
     def _cut_unsynced(self, listing: Listing) -> tuple[int, list[str]]:
-        """Take out what stands behind the first bad place: how many bytes, and where they are."""
+        """Move segments after the first invalid place away; return their bytes and new names."""
         doubtful = self.rebooted or self.sync_failed
         trusted = self.recovery_point if doubtful else listing.bases[-1]
-        found = first_unsound(self.vfs, listing, trusted)
+        found = first_invalid_place(self.vfs, listing, trusted)
         if found is None:
             return 0, []
         self._require_lost(found)
         return set_aside(self.vfs, listing, found.base)
 
-    def _require_lost(self, found: Unsound) -> None:
+    def _require_lost(self, found: InvalidPlace) -> None:
+        """Raise if records from the invalid place on were durable: that is damage."""
         durable = max(self.recovery_point, found.claim)
         if found.offset < durable:
             raise self._damage(
                 f"{found.reason}; offsets {found.offset} to {durable - 1} were durable. "
-                "Nothing was changed: restore the missing records from a copy",
+                "Nothing was changed. Restore the missing records from a copy",
                 log_path(self.directory, found.base),
             )
 
     def _finish_replacement(self, listing: Listing) -> int:
-        """Check that the segments join up; remove those that another one has taken in."""
+        """Check that segments follow each other; remove those that a merge has replaced."""
         try:
             runs = covered_runs(self.vfs, listing)
         except BrokenFrameError as error:
@@ -157,17 +160,17 @@ class Recovery:
         return sum(len(bases) for bases, _ in runs)
 
     def _recover_tail(self, base: int) -> tuple[int, int, int, str | None]:
-        """Size and end offset of the sound part, bytes cut behind it, and where they were saved."""
+        """Size and end offset of the valid part, the bytes cut after it, and their file."""
         path = log_path(self.directory, base)
         fd = self.vfs.open(path, "read")
         try:
             if not self.config.syncs_never:
                 self.vfs.fsync(fd)
             source = WindowSource(self.vfs, fd, self.vfs.fstat(fd).size)
-            sound, error = self._follow(source, base)
+            valid, error = self._follow(source, base)
             if error is not None:
-                self._require_torn(source, base, sound, path, error)
-            end, size = sound
+                self._require_torn(source, base, valid, path, error)
+            end, size = valid
             cut, saved = source.size - size, None
             if cut:
                 saved = save_tail(self.vfs, fd, self.directory, base, size, cut)
@@ -178,7 +181,7 @@ class Recovery:
                     path,
                 )
             writable = self._is_writable(base)
-            # A closed one that lost everything has the name of the segment that comes next.
+            # A sealed segment without a valid frame has the name that the next segment needs.
             if cut or (size == 0 and not writable):
                 if not writable:
                     copy_to_new_file(self.vfs, self.directory, base)
@@ -190,7 +193,7 @@ class Recovery:
     def _follow(
         self, source: WindowSource, base: int
     ) -> tuple[OffsetPosition, BrokenFrameError | None]:
-        """Where the sound frames end, and what stopped the walk."""
+        """Where the valid frames end, and the error that stopped the scan."""
         end = self._trusted_start(source, base)
         try:
             for frame in walk_frames(source, base, at=end, bodies=True):
@@ -200,7 +203,10 @@ class Recovery:
         return end, None
 
     def _trusted_start(self, source: WindowSource, base: int) -> OffsetPosition:
-        """Where verification may begin: behind what a checkpoint says was synced, if it joins."""
+        """Where verification may begin: after the bytes that a checkpoint says are synced.
+
+        Only if a frame ends there; otherwise at the start of the segment.
+        """
         line = self.checkpoint
         start = OffsetPosition(base, 0)
         if (
@@ -224,23 +230,23 @@ class Recovery:
         self,
         source: WindowSource,
         base: int,
-        sound: OffsetPosition,
+        valid: OffsetPosition,
         path: str,
         error: BrokenFrameError,
     ) -> None:
-        """Refuse to cut bytes that were durable once: then it is damage, not a torn tail."""
-        claim = recovery_point_after(source, base, sound.position)
+        """Raise if the bytes to cut were durable once: that is damage, not a torn tail."""
+        claim = recovery_point_after(source, base, valid.position)
         durable = max(self.recovery_point, claim)
-        if sound.offset < durable:
+        if valid.offset < durable:
             raise self._damage(
-                f"{error}; offsets {sound.offset} to {durable - 1} were durable. "
-                "Nothing was changed: restore the file from a copy",
+                f"{error}; offsets {valid.offset} to {durable - 1} were durable. "
+                "Nothing was changed. Restore the file from a copy",
                 path,
                 error,
             ) from error
 
     def _copy_doubtful(self, listing: Listing) -> None:
-        """Also closed segments that nothing but the sync which failed was to make durable."""
+        """Copy all segments above the recovery point: the failed sync covered sealed ones too."""
         for base, following in zip(listing.bases, (*listing.bases[1:], None), strict=True):
             if following is None or following > self.recovery_point:
                 copy_to_new_file(self.vfs, self.directory, base, closed=following is not None)
@@ -251,19 +257,19 @@ class Recovery:
         return stat is not None and parse_sealed("offset", data, stat.size) is not None
 
     def _is_writable(self, base: int) -> bool:
-        """Whether we may append to a file: sealing makes it read-only, except for root."""
+        """Whether this process may append to a file: a sealed one is read-only, except for root."""
         try:
             self.vfs.close(self.vfs.open(log_path(self.directory, base), "write"))
         except PermissionError:
             return False
         return True
 
-    def _restore_indexes(self, listing: Listing, last_closed: bool) -> int:
-        """Rebuild missing indexes of closed segments."""
-        closed = listing.bases if last_closed else listing.bases[:-1]
+    def _restore_indexes(self, listing: Listing, *, last_sealed: bool) -> int:
+        """Rebuild missing indexes of sealed segments; return how many segments lacked one."""
+        sealed = listing.bases if last_sealed else listing.bases[:-1]
         missing = [
             base
-            for base in closed
+            for base in sealed
             if base not in listing.indexes or base not in listing.time_indexes
         ]
         for base in missing:

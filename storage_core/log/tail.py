@@ -1,4 +1,4 @@
-"""The growing end of a partition: its active segment, next offset and durable point."""
+"""The tail of a partition: its active segment, log end offset and recovery point."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from ..types import TIMESTAMP_APPENDED, Int64s
 from ..vfs import Vfs
 from .recovery import Recovered
 
-# What is synced at the end is written early, so that the device has begun; else all at once.
+# Bytes that a sync follows are written in small steps, so that the disk starts early. Other bytes
+# are written at once.
 _SYNCED_WRITE_BYTES, _WRITE_BYTES = 2 * MIB, 8 * MIB
 _WRITEBACK_BYTES = MIB
 
 
 class Tail:
-    """Where records are written. Not thread-safe: the holder of the partition's lock uses it."""
+    """Writes the records. Not thread-safe: only the holder of the partition's lock uses it."""
 
     def __init__(self, vfs: Vfs, directory: str, config: StoreConfig) -> None:
         self._vfs = vfs
@@ -40,12 +41,12 @@ class Tail:
         self.recovery_point = 0
         self.rolled = False
         self.syncs_rolls = False
-        """Rolls sync whatever the policy: the writer needs all of its records durable."""
+        """Rolls sync whatever the policy, because the writer needs all its records durable."""
         self._unsynced = False
-        """A name or a closed file could not be synced."""
+        """Whether syncing the directory or a sealed segment failed."""
 
     def adopt(self, recovered: Recovered, state: PartitionState) -> None:
-        """Go on from what recovery found."""
+        """Continue from the end that recovery found."""
         self.forget()
         self.end = recovered.end_offset
         self.recovery_point = 0 if self._config.syncs_never else self.end
@@ -54,9 +55,10 @@ class Tail:
             self._resume(recovered.base, recovered.size, state.created_us)
 
     def resume(self, state: PartitionState) -> bool:
-        """Go on where another writer, or an earlier life of this one, left cleanly.
+        """Continue where the last writer, this process or another, left cleanly.
 
-        Returns False when the file is not as they left it (somebody restored or cut it).
+        Returns False if the segment has another size than that writer recorded: it was restored or
+        cut in the meantime.
         """
         self.forget()
         found = self._vfs.stat(log_path(self._directory, state.active_base))
@@ -80,7 +82,7 @@ class Tail:
         )
 
     def state(self, condition: int, generation: int) -> PartitionState:
-        """What the lock file should say of this tail."""
+        """The state word for the lock file."""
         active = self._active
         return PartitionState(
             pid=os.getpid(),
@@ -96,9 +98,9 @@ class Tail:
         )
 
     def write(self, columns: Columns, compression: str | None = None) -> None:
-        """Write records behind the end, rolling before a segment would pass its limit.
+        """Append records, and roll before a segment would exceed ``segment_bytes``.
 
-        ``compression`` is the topic's unless given.
+        ``compression`` is the topic's by default.
         """
         config = self._config
         if compression not in (None, config.compression):
@@ -106,7 +108,7 @@ class Tail:
         if columns.offsets is not None and len(columns.offsets):
             self._begin_at(columns.offsets)
             if not columns.count:
-                self._writable_segment()  # whose name says where the log begins
+                self._writable_segment()  # its name is the log start offset
         synced = self._config.syncs_each_append
         most = _SYNCED_WRITE_BYTES if synced else _WRITE_BYTES
         row = 0
@@ -124,21 +126,21 @@ class Tail:
                 active.begin_writeback(_WRITEBACK_BYTES)
 
     def _begin_at(self, offsets: Int64s) -> None:
-        """Let the next record have the offset it brings: an empty log simply begins there."""
+        """Prepare for records that keep their offsets: an empty log starts at the first of them."""
         first = int(offsets[0])
         before = first if self.end == 0 else self.end
         steps = np.diff(offsets, prepend=before - 1)
         if steps.min() < 1 or steps.max() >= MAX_SPAN:
             raise InvalidRecordError(
-                f"records that keep their offsets must rise from {before} on, in steps below "
-                f"{MAX_SPAN}; these go from {first} to {int(offsets[-1])}."
+                f"records that keep their offsets must rise from {before} in steps below "
+                f"{MAX_SPAN}, got {first} to {int(offsets[-1])}."
             )
         if self.end == 0 and first > 0:
             self._drop_empty_segment()
             self.end = self.recovery_point = first
 
     def write_frame(self, frame: EncodedFrame) -> None:
-        """Write a frame that was encoded elsewhere, with a header for its place here."""
+        """Append a frame that a task encoded, with a new header for its place here."""
         active = self._writable_segment()
         if frame.header.length > active.room():
             self.roll()
@@ -152,9 +154,10 @@ class Tail:
         active.begin_writeback(_WRITEBACK_BYTES)
 
     def adopt_file(self, path: str, size: int, records: int) -> None:
-        """Give a durable file of frames a name in the log: it becomes a sealed segment as it is.
+        """Link a durable file of frames into the log: it becomes a sealed segment without a copy.
 
-        Its indexes come first, so that whoever finds the segment after a crash knows it is sealed.
+        The indexes are written first, so that recovery after a crash sees that the segment is
+        sealed.
         """
         self.roll()
         self.forget()
@@ -162,7 +165,7 @@ class Tail:
         interval = self._config.index_interval_bytes
         builder = build_indexes(source, self.end, interval)
         write_indexes(self._vfs, self._directory, self.end, builder, size)
-        # An empty segment may have the name already, and be all there is.
+        # An empty segment may have this name, and may be the only one: the link replaces it.
         link_over_empty(self._vfs, path, log_path(self._directory, self.end))
         try:
             self._vfs.fsync_dir(self._directory)
@@ -174,33 +177,36 @@ class Tail:
         self.rolled = True
 
     def _drop_empty_segment(self) -> None:
-        """An active segment without a record has the name that the next segment needs."""
+        """Remove an active segment without records: it has the name that the next segment needs."""
         if self._active is not None:
             path = self._active.path
             self.forget()
             self._vfs.unlink(path)
 
     def sync(self) -> None:
-        """Make everything written durable, unless the topic asked for no syncs."""
+        """Make all written records durable, unless the topic has ``fsync=none``."""
         if self._active is not None:
             self._active.write_index()
         if not self._config.syncs_never:
             self._sync_all()
 
     def sync_always(self) -> None:
-        """Make everything written durable, whatever the topic asked for."""
+        """Make all written records durable, whatever the topic's policy."""
         if self._active is not None:
             self._active.write_index()
         self._sync_all()
 
     def _sync_all(self) -> None:
-        """Also the closed segments that ``fsync=none``, now or before, left to the kernel."""
+        """Sync the active segment, and the sealed ones that ``fsync=none`` left to the kernel.
+
+        The topic may have had that policy only earlier.
+        """
         if self.recovery_point >= self.end:
             return
         open_base = self.end if self._active is None else self._active.base
         if self.recovery_point < open_base:
             try:
-                self._sync_closed(open_base)
+                self._sync_sealed(open_base)
             except OSError:
                 self._unsynced = True
                 raise
@@ -208,16 +214,16 @@ class Tail:
             self._active.sync()
         self.recovery_point = self.end
 
-    def _sync_closed(self, before: int) -> None:
+    def _sync_sealed(self, before: int) -> None:
         bases = list_segments(self._vfs, self._directory).bases
         for base, following in zip(bases, (*bases[1:], before), strict=False):
             if base < before and following > self.recovery_point:
                 sync_file(self._vfs, log_path(self._directory, base))
 
     def roll(self, *, begin: bool = False) -> bool:
-        """Seal the active segment; False if it is empty or there is none.
+        """Seal the active segment. False if it is empty or missing.
 
-        With ``begin`` an empty one stands behind it afterwards, so that all others may go.
+        ``begin`` also creates the next, empty segment, so that retention may remove all others.
         """
         rolled = self._seal()
         if begin:
@@ -236,22 +242,22 @@ class Tail:
         return True
 
     def mark(self) -> TailMark:
-        """Where the log ends now, to go back to if what follows fails."""
+        """The current log end, for ``rewind`` if the next write fails."""
         active = self._active
         return TailMark(self.end, *((None, 0) if active is None else (active.base, active.size)))
 
     def rewind(self, mark: TailMark) -> None:
-        """Take back what was written since ``mark``: none of it was acknowledged or published."""
+        """Cut what was written since ``mark``. None of it was acknowledged or published."""
         self.forget()
         cut_back(self._vfs, self._directory, mark)
 
     @property
     def sync_failed(self) -> bool:
-        """Whether a sync of the open files failed; nothing of them may be trusted then."""
+        """Whether a sync of the open files failed. Then none of their bytes may be trusted."""
         return self._unsynced or (self._active is not None and self._active.sync_failed)
 
     def forget(self) -> bool:
-        """Close the files; return whether a sync had failed on them."""
+        """Close the files. Returns whether a sync of them had failed."""
         failed, self._unsynced = self._unsynced, False
         if self._active is None:
             return failed
@@ -260,7 +266,8 @@ class Tail:
         return failed or active.sync_failed
 
     def stamped(self, columns: Columns) -> Columns:
-        """Records without a time of their own get one that never goes back, as the clock may."""
+        """Give records without a timestamp the append time. It never decreases, even if the clock
+        does."""
         if columns.timestamp_type != TIMESTAMP_APPENDED:
             return columns
         self._last_append_us = max(self._last_append_us, self._vfs.now_us())

@@ -1,7 +1,7 @@
-"""The log of a topic without syncs, after a power cut: any segment of it may be short or garbled.
+"""Recovery of a topic with ``fsync=none`` after a power cut: any segment may be short or garbled.
 
-Nothing says that such records were durable, so they may go; but offsets have no gaps, so all that
-stands behind the first bad place goes with it. The bytes are kept beside the log as ``.broken``.
+Records that nothing made durable may go. But a log has no gaps, so all records after the first
+invalid place go too. Recovery keeps the bytes beside the log as ``.broken``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..segments.truncate import broken_path, drop_indexes
 from ..vfs import Vfs
 
 
-class Unsound(NamedTuple):
-    """Where a closed segment stops being sound; ``claim``: what its rest says was durable."""
+class InvalidPlace(NamedTuple):
+    """The first invalid place of a sealed segment. ``claim``: the recovery point its rest names."""
 
     base: int
     position: int
@@ -29,11 +29,11 @@ class Unsound(NamedTuple):
     reason: str
 
 
-def first_unsound(vfs: Vfs, listing: Listing, trusted: int) -> Unsound | None:
-    """The first place where the closed segments do not go on; None if all of them join up.
+def first_invalid_place(vfs: Vfs, listing: Listing, trusted: int) -> InvalidPlace | None:
+    """The first place where the sealed segments do not continue; None if there is no such place.
 
-    Every byte is checked, but for segments below the offset ``trusted``: there a look at the end
-    is enough. A segment may go on behind those that were merged into it, as ``chain`` says.
+    It checks every byte of segments above the offset ``trusted``, and only the end of segments
+    below. A segment may continue after those that were merged into it: see ``continuity``.
     """
     at = 0
     while at + 1 < len(listing.bases):
@@ -45,7 +45,7 @@ def first_unsound(vfs: Vfs, listing: Listing, trusted: int) -> Unsound | None:
                 if after is not None:
                     at = after
                     continue
-        found, whole = _sound_part(vfs, listing.directory, base)
+        found, whole = _valid_part(vfs, listing.directory, base)
         after = _joined(listing, at, found.offset) if whole else None
         if after is None:
             return found
@@ -54,42 +54,42 @@ def first_unsound(vfs: Vfs, listing: Listing, trusted: int) -> Unsound | None:
 
 
 def _joined(listing: Listing, at: int, end: int) -> int | None:
-    """The segment that begins where this one ends, if there is one behind it."""
+    """The index of the later segment that begins where this one ends, if there is one."""
     after = listing.holding(end)
     return after if after > at and listing.bases[after] == end else None
 
 
-def _sound_part(vfs: Vfs, directory: str, base: int) -> tuple[Unsound, bool]:
-    """How far a segment is sound, and whether that is all of it."""
+def _valid_part(vfs: Vfs, directory: str, base: int) -> tuple[InvalidPlace, bool]:
+    """Where a segment stops being valid, and whether that is its end."""
     position, offset = 0, base
     try:
         source = MappedSource(vfs, log_path(directory, base))
     except SegmentStateError:
-        return Unsound(base, 0, base, 0, "it is empty"), False
+        return InvalidPlace(base, 0, base, 0, "it is empty"), False
     try:
         for frame in walk_frames(source, base, bodies=True):
             position, offset = frame.end_position, frame.end_offset
     except BrokenFrameError as error:
         claim = recovery_point_after(source, base, position)
-        return Unsound(base, position, offset, claim, str(error)), False
+        return InvalidPlace(base, position, offset, claim, str(error)), False
     reason = f"it ends at offset {offset}, and the next segment does not start there"
-    return Unsound(base, position, offset, 0, reason), True
+    return InvalidPlace(base, position, offset, 0, reason), True
 
 
 def set_aside(vfs: Vfs, listing: Listing, last: int) -> tuple[int, list[str]]:
-    """Take the segments behind ``last`` out of the log; return their bytes and their new names.
+    """Rename the segments after ``last`` to ``.broken``; return their bytes and new names.
 
-    From the end, each durably before the next: a power cut in between that brought one back would
-    leave a hole before it. Whoever finds ``last`` at the end cuts what is bad of it.
+    It starts at the end and makes each rename durable before the next. Otherwise a power cut could
+    bring a segment back with a gap before it. The caller cuts the invalid part of ``last``.
     """
     directory = listing.directory
-    behind = [base for base in listing.bases if base > last]
-    for base in (last, *behind):
+    later = [base for base in listing.bases if base > last]
+    for base in (last, *later):
         drop_indexes(vfs, directory, base)
-    # An index that came back would be taken for that of the next segment of its name.
+    # After a power cut an old index must not come back: a new segment may get its name.
     vfs.fsync_dir(directory)
     size, names = 0, list[str]()
-    for base in reversed(behind):
+    for base in reversed(later):
         path = log_path(directory, base)
         found = vfs.stat(path)
         if found is None or found.size == 0:

@@ -25,7 +25,7 @@ from storage_core.io.locks import locked
 from storage_core.log.open_logs import OpenLogs
 from storage_core.log.partition_log import PartitionLog
 from storage_core.log.tail import Tail
-from storage_core.log.unsynced_recovery import Unsound, first_unsound
+from storage_core.log.unsynced_recovery import InvalidPlace, first_invalid_place
 from storage_core.metadata import high_watermark
 from storage_core.segments import deletion_markers
 from storage_core.segments.active import ActiveSegment, write_indexes
@@ -200,12 +200,12 @@ def no_hold(*_: Any) -> Iterator[None]:
 
 def failed_syncs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """No mark is left behind a failed sync: the next writer trusts what it reads."""
-    mark = PartitionLog._mark
+    mark = PartitionLog._write_state
 
     def dirty(self: Any, fd: int, condition: int) -> None:
         mark(self, fd, state.DIRTY if condition == state.SYNC_FAILED else condition)
 
-    patch.setattr(PartitionLog, "_mark", dirty)
+    patch.setattr(PartitionLog, "_write_state", dirty)
 
 
 def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
@@ -219,10 +219,10 @@ def failed_syncs_are_retried(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_ends(patch: pytest.MonkeyPatch) -> None:
-    def first(vfs: Vfs, listing: Listing, _: int) -> Unsound | None:
-        return first_unsound(vfs, listing, listing.bases[-1])
+    def first(vfs: Vfs, listing: Listing, _: int) -> InvalidPlace | None:
+        return first_invalid_place(vfs, listing, listing.bases[-1])
 
-    replaced(first_unsound, first)(patch)
+    replaced(first_invalid_place, first)(patch)
 
 
 def first_file_goes_first(patch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a clean word is believed after a reboot": Mutant(boot_is_ignored, "interval"),
     # Topics without syncs
-    "segments that nobody synced are believed": Mutant(replaced(first_unsound), "no syncs"),
+    "segments that nobody synced are believed": Mutant(replaced(first_invalid_place), "no syncs"),
     "segments that nobody synced are not read": Mutant(only_the_ends, "no syncs"),
     "syncs are promised before they are made": Mutant(
         without(OpenLogs, "durable", lambda *_: nullcontext()),

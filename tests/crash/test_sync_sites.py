@@ -62,7 +62,7 @@ NOTICED = {
     "_TaskFiles.finish > fsync_dir": "commits",
     "_TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
     "Tail.adopt_file > fsync_dir": "large commits",
-    "Tail._sync_closed > sync_file > fsync": "closed segments",
+    "Tail._sync_sealed > sync_file > fsync": "closed segments",
     "make_durable > fsync_dir": "commits",
     f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",

@@ -136,7 +136,9 @@ def test_files_that_are_gone_are_damage_although_nothing_was_synced(tmp_path: Pa
         store.append(TOPIC, 0, [b"a", b"b"])
     for file in segment(tmp_path).parent.iterdir():
         file.unlink()
-    with pytest.raises(DamagedLogError, match="the log is empty, but records up to offset 2"):
+    with pytest.raises(
+        DamagedLogError, match="the log has no segment, but it had records up to offset 2"
+    ):
         reopen(tmp_path).append(TOPIC, 0, [b"c"])
     assert reopen(tmp_path).offsets(TOPIC, 0).end == 2
 

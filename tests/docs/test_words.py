@@ -74,7 +74,6 @@ NOT_YET = (
     "storage_core/format/",
     "storage_core/handlers/",
     "storage_core/io/",
-    "storage_core/log/",
     "storage_core/maintenance/",
     "storage_core/metadata/",
     "storage_core/segments/",

@@ -134,7 +134,7 @@ def test_partition_that_lost_all_segments_is_closed(tmp_path: Path) -> None:
     three_segments(tmp_path)
     for file in segments(tmp_path).iterdir():
         file.unlink()
-    with pytest.raises(DamagedLogError, match="records up to offset 6 were there"):
+    with pytest.raises(DamagedLogError, match="it had records up to offset 6"):
         after_reboot(tmp_path).append(TOPIC, 0, [b"x"])
 
 
