@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import BrokenFrameError
 from ..io.byte_source import Source
 from ..types import Int64s
-from .codecs.row_walk import walk_lanes
+from .codecs.row_walk import walk_indexed
 from .codecs.rows import Ending, Rows
 from .layout import Decoded, Place, RowLayout
 
@@ -72,7 +72,7 @@ class ChunkWalk:
     def _rows(self, data: memoryview, position: int) -> Rows:
         first, last = np.searchsorted(self._entries, (position, position + len(data)))
         entries = self._entries[first:last] - position
-        return walk_lanes(data, 0, len(data), self._layout.format, entries)
+        return walk_indexed(data, 0, len(data), self._layout.format, entries)
 
     def _decode(self, rows: Rows, position: int, offset: int) -> Chunk:
         """Decode ``rows``; if one is broken, those before it."""

@@ -38,7 +38,7 @@ from ..types import Int64s
 from ..vfs import Buffer, Vfs
 from .codecs.index import IndexEntries, encode_index
 from .codecs.records import Bodies, parse_bodies
-from .codecs.row_walk import walk_lanes
+from .codecs.row_walk import walk_indexed
 from .codecs.rows import CURSUS_BROKER, Ending, Rows
 from .log import RowLog
 from .segments import COMPACTED
@@ -79,7 +79,7 @@ def _chunks(vfs: Vfs, segment: Sealed) -> Iterator[_Chunk]:
         position, wanted = 0, _WINDOW_BYTES
         while position < source.size:
             data = pa.py_buffer(source.read(position, wanted))
-            rows = walk_lanes(data, 0, len(data), CURSUS_BROKER, _NO_ENTRIES)
+            rows = walk_indexed(data, 0, len(data), CURSUS_BROKER, _NO_ENTRIES)
             at_end = position + len(data) >= source.size
             bodies = parse_bodies(data, rows)
             problem = bodies.damage

@@ -19,12 +19,19 @@ from ..layouts.registry import Layout
 from ..types import Int64s
 from ..vfs import Vfs
 from .codecs.encode import encode_control, encode_messages
-from .codecs.even_rows import payload_column
 from .codecs.headers import fields_from_headers, headers_column
 from .codecs.index import IndexEntries, parse_broker_index, parse_rustlog_index
 from .codecs.ordinal import parse_ordinal
 from .codecs.records import Bodies, parse_bodies
-from .codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, Rows, encode_rows
+from .codecs.rows import (
+    CURSUS,
+    CURSUS_BROKER,
+    RUSTLOG,
+    RowFormat,
+    Rows,
+    encode_rows,
+    payload_column,
+)
 from .codecs.rows import row_offsets as rustlog_offsets
 from .transactions import TransactionColumns
 

@@ -28,7 +28,7 @@ from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import Int64s
 from ..vfs import Vfs
-from .codecs.row_walk import walk_many
+from .codecs.row_walk import walk_files
 from .codecs.rows import Ending, RowFormat
 
 RECORDS_PER_ENTRY = 16
@@ -142,7 +142,7 @@ class Summaries:
         ]
         sources = [MappedSource(self._vfs, f"{directory}/{name}") for name, _ in filled]
         datas = [source.read(0, source.size) for source in sources]
-        counts = walk_many(datas, self._format, every=RECORDS_PER_ENTRY)
+        counts = walk_files(datas, self._format, every=RECORDS_PER_ENTRY)
         assert self._known is not None
         for (name, stat), count in zip(filled, counts, strict=True):
             self._known[name] = Summary(

@@ -31,8 +31,7 @@ import pyarrow.compute as pc
 
 from ..errors import DamagedMetadataError
 from ..types import Int64s
-from .codecs.cursor import Bools
-from .codecs.records import Bodies
+from .codecs.records import Bodies, Bools
 from .codecs.rows import Data
 
 Transaction = tuple[bytes, int]

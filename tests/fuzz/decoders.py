@@ -15,11 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from storage_core.brokers import summaries, transactions
-from storage_core.brokers.codecs.even_rows import payload_column
 from storage_core.brokers.codecs.index import parse_broker_index, parse_rustlog_index
 from storage_core.brokers.codecs.records import parse_bodies
-from storage_core.brokers.codecs.row_walk import walk_lanes
-from storage_core.brokers.codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, RowFormat, walk_scalar
+from storage_core.brokers.codecs.row_walk import walk_indexed
+from storage_core.brokers.codecs.rows import (
+    CURSUS,
+    CURSUS_BROKER,
+    RUSTLOG,
+    RowFormat,
+    payload_column,
+    walk_scalar,
+)
 from storage_core.errors import BrokenFrameError
 from storage_core.format import lock_state as state
 from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
@@ -87,12 +93,12 @@ def rows(fmt: RowFormat) -> Decoder:
         changed = mutated(data, rng)
         scalar = walk_scalar(changed, 0, len(changed), fmt)
         entries = np.array(sorted(rng.sample(range(len(changed) + 9), 3)), dtype=np.int64)
-        lanes = walk_lanes(changed, 0, len(changed), fmt, entries)
+        indexed = walk_indexed(changed, 0, len(changed), fmt, entries)
         buffer = pa.py_buffer(changed)
-        first, second = (payload_column(buffer, found, fmt) for found in (scalar, lanes))
+        first, second = (payload_column(buffer, found, fmt) for found in (scalar, indexed))
         first.validate(full=True)
         if not first.equals(second):
-            raise WrongBytesError(f"{len(first)} records one by one, {len(second)} in lanes")
+            raise WrongBytesError(f"{len(first)} records one by one, {len(second)} by index")
 
     return decode
 

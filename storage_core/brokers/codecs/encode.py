@@ -1,6 +1,6 @@
 """Messages written the way the cursus broker writes them today: framed bodies of form E.
 
-The byte table is in ``broker_records``. Everything is built column by column: runs of fixed fields
+The byte table is in ``records``. Everything is built column by column: runs of fixed fields
 become one array of structs, and Arrow joins these with the fields of variable length row by row.
 
 A record with a ``txn_id`` belongs to a transaction and gets the state ``open``: consumers do not

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from ...errors import InvalidRecordError, UnsupportedColumnError
 from ...format.columns import HEADER, HEADERS
 from ...types import Int64s
-from .cursor import Bools, Ints
-from .records import Bodies
+from .records import Bodies, Bools, Ints
 
 NUMBER_TYPES = {
     "seq": pa.uint64(),

@@ -14,7 +14,7 @@ RustLog's entry for offset 100 at position 1530 is ``00…64 00…05 fa``, and t
 zeros, so there ``(0, 0)`` is the end.
 
 Not guaranteed: nothing ties an index to its log, so it may be stale, short or garbage. Entries are
-where ``lanes.walk_lanes`` may try to start, never more than that.
+where ``row_walk.walk_indexed`` may try to start, never more than that.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ form body
 R    the payload itself; the only form that may be empty
 M    s16 producer, u64 seq, s32 payload, s16 key, i64 epoch
 A    s16 topic, u32 partition, u64 offset, s32 holding a body of form M
-B    as in ``broker_records``
+B    as in ``records``
 ==== ===================================================================================
 
 Form M of payload ``hi`` with key ``k`` and seq 1, without a producer::
@@ -29,8 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Int64s
-from .cursor import Bools, Cursor, Ints, Slices
-from .records import TOPIC, Bodies, read_head
+from .records import TOPIC, Bodies, Bools, Cursor, Ints, Slices, read_head
 from .rows import CURSUS, Data, RowFormat, Rows
 
 _ROUTE_A = np.dtype([("partition", ">u4"), ("offset", ">u8"), ("payload", ">u4")])

@@ -1,10 +1,14 @@
-"""Rows walked many at a time: numpy lanes in lock-step, one lane per entry point.
+"""Rows walked many at a time with numpy: a vectorised walk of length-prefixed records.
 
-A chain of length-prefixed records can only be followed, but a sparse index gives many places to
-start from. All lanes take one step (one record) per turn, so a turn is a handful of numpy calls
-however many lanes there are. Entry points are hints: a lane counts only if the lane before it ended
-exactly where it begins, and whatever lies between such lanes is walked again by the scalar walker.
-The result is therefore always that of ``rows.walk_scalar``, whatever the entries say.
+Records of one size come first: ``walk_even`` compares all their headers at once. Sensors, counters
+and packed structs write such records. If every header at a fixed step has the same length,
+following the lengths one by one leads through exactly these places, so that is proof, not a guess.
+
+All other records can only be followed from one to the next, but a sparse index gives many places to
+start from. Each entry starts a walker. All walkers take one step (one record) per turn, so a turn
+is a handful of numpy calls for any number of walkers. Entries are hints: a walker counts only if
+the walker before it ended exactly where it began, and the scalar walk covers what lies between. The
+result is therefore always that of ``rows.walk_scalar``, whatever the entries say.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...types import Int64s
-from .even_rows import walk_even
 from .rows import (
     Data,
     Ending,
@@ -33,22 +36,24 @@ from .rows import (
     walk_scalar,
 )
 
-# The lanes still walking, where each stands, and the header it finds there.
+# The walkers of a turn, the position of each, and the header there.
 Turn = tuple[Int64s, Int64s, npt.NDArray[np.void]]
 
-# A turn costs some ten numpy calls, which is what the scalar walker needs for about 32 records.
-_FEW_LANES = 32
-# Lanes walked together: enough to make the calls cheap, few enough for their positions to stay in
+# A turn costs some ten numpy calls. The scalar walk does about 32 records in that time.
+_FEW_WALKERS = 32
+# Walkers of one block: enough to make the calls cheap, few enough for their positions to stay in
 # the processor's cache.
-_BLOCK_LANES = 2048
-# A run of bytes that fits the cache is brought there in one pass, which is faster still.
+_BLOCK_WALKERS = 2048
+# Bytes that fit the cache are brought there in one pass, which is faster still.
 _CACHE_BYTES = 1 << 20
-# A few long lanes get this many turns more before the scalar walker takes over.
-_PATIENCE = 16
+# A few walkers with long ways get this many turns more before the scalar walk takes over.
+_LAST_TURNS = 16
+# An even walk needs this many records, looks at this many first, and lets this many last differ.
+_SAMPLE = 64
 
 
-def walk_lanes(data: Data, start: int, limit: int, fmt: RowFormat, entries: Int64s) -> Rows:
-    """Walk the records from ``start`` to ``limit``; equal to ``walk_scalar``, only faster.
+def walk_indexed(data: Data, start: int, limit: int, fmt: RowFormat, entries: Int64s) -> Rows:
+    """Walk the records from ``start`` to ``limit``; the result is that of ``walk_scalar``.
 
     Args:
         data: the bytes; positions count from their beginning.
@@ -60,36 +65,73 @@ def walk_lanes(data: Data, start: int, limit: int, fmt: RowFormat, entries: Int6
     even = walk_even(data, start, limit, fmt)
     if even is not None:
         return even
-    marks = _marks(entries, start, limit - fmt.header_bytes)
-    if len(marks) <= _FEW_LANES:
+    starts = _starts(entries, start, limit - fmt.header_bytes)
+    if len(starts) <= _FEW_WALKERS:
         return walk_scalar(data, start, limit, fmt)
-    walk = _Walk(data, marks, limit, fmt)
-    lane: int | None = 0
-    while lane is not None and lane < len(marks) - 1:
-        lane = walk.block(lane)
-    if lane is not None:
-        walk.bridge(lane)
+    walk = _Walk(data, starts, limit, fmt)
+    walker: int | None = 0
+    while walker is not None and walker < len(starts) - 1:
+        walker = walk.block(walker)
+    if walker is not None:
+        walk.bridge(walker)
     return walk.rows()
 
 
-class _Walk:
-    """The walk of one run of bytes: pieces of positions, all of them trusted, in order."""
+def walk_even(data: Data, start: int, limit: int, fmt: RowFormat) -> Rows | None:
+    """The same as ``walk_scalar`` where almost all records have one length; else None.
 
-    def __init__(self, data: Data, marks: Int64s, limit: int, fmt: RowFormat) -> None:
+    Only a few at the end may differ, which are walked by scalar.
+    """
+    view = memoryview(data)
+    if limit - start < fmt.header_bytes:
+        return None
+    length = int.from_bytes(view[start : start + 4], "big")
+    if not fmt.min_payload <= length <= fmt.max_payload:
+        return None
+    step = fmt.header_bytes + length
+    count = (limit - start) // step
+    if count < _SAMPLE:
+        return None
+    found = np.ndarray((count,), ">u4", buffer=view, offset=start, strides=(step,))
+    if not (found[:_SAMPLE] == length).all():
+        return None
+    same = found == length
+    if not same[: max(_SAMPLE, count - _SAMPLE)].all():
+        return None
+    count = count if same.all() else int(np.argmin(same))
+    positions = np.arange(start, start + count * step, step, dtype=np.int64)
+    end = start + count * step
+    offsets = None
+    if fmt.has_offset:
+        words = np.ndarray((count,), ">u8", buffer=view, offset=start + 4, strides=(step,))
+        offsets = words.astype(np.int64)
+    if end == limit:
+        return make_rows(positions, end, fmt, Ending.WHOLE, None, offsets)
+    rest = walk_scalar(data, end, limit, fmt)
+    positions = np.concatenate((positions, rest.positions))
+    if offsets is not None:
+        offsets = np.concatenate((offsets, offsets_at(view, rest.positions)))
+    return make_rows(positions, rest.end, fmt, rest.ending, rest.problem, offsets)
+
+
+class _Walk:
+    """The walk of some bytes: pieces of positions, all of them trusted, in order."""
+
+    def __init__(self, data: Data, starts: Int64s, limit: int, fmt: RowFormat) -> None:
         self._view = memoryview(data)
-        self._marks = marks
+        self._starts = starts
         self._limit = limit
         self._fmt = fmt
         self._positions: list[Int64s] = []
         self._offsets: list[Int64s] = []
-        self._last = Stretch([], int(marks[0]), Ending.WHOLE, None)
+        self._last = Stretch([], int(starts[0]), Ending.WHOLE, None)
 
-    def block(self, lane: int) -> int | None:
-        """Walk a block of lanes from a trusted one; return the next trusted lane, if any."""
-        marks = self._marks[lane : lane + _BLOCK_LANES + 1]
-        count = len(marks) - 1
-        walked = _step_through(self._view, marks, self._fmt)
-        wrong = np.flatnonzero(walked.finals != marks[1:])
+    def block(self, walker: int) -> int | None:
+        """Run a block of walkers from a trusted one; return the next trusted walker, if any."""
+        starts = self._starts[walker : walker + _BLOCK_WALKERS + 1]
+        count = len(starts) - 1
+        walked = _step_through(self._view, starts, self._fmt)
+        wrong = np.flatnonzero(walked.finals != starts[1:])
         at = 0
         while at < count:
             ahead = np.searchsorted(wrong, at)
@@ -99,19 +141,19 @@ class _Walk:
             self._offsets.append(walked.offsets[part])
             at = upto
             if at < count:
-                following = self.bridge(lane + at)
+                following = self.bridge(walker + at)
                 if following is None:
                     return None
-                at = following - lane
-        return lane + at
+                at = following - walker
+        return walker + at
 
-    def bridge(self, lane: int) -> int | None:
-        """Walk by scalar from a trusted lane to the next lane that begins at a record."""
-        marks, position = self._marks, int(self._marks[lane])
-        following, keep = lane + 1, self._fmt.has_offset
+    def bridge(self, walker: int) -> int | None:
+        """Walk by scalar from a trusted walker to the next that starts at a record."""
+        starts, position = self._starts, int(self._starts[walker])
+        following, keep = walker + 1, self._fmt.has_offset
         while True:
-            at_end = following == len(marks)
-            stop = self._limit if at_end else int(marks[following])
+            at_end = following == len(starts)
+            stop = self._limit if at_end else int(starts[following])
             found = scan(self._view, position, stop, self._limit, self._fmt)
             positions = np.array(found.positions, dtype=np.int64)
             self._positions.append(positions)
@@ -120,8 +162,8 @@ class _Walk:
             if at_end or found.ending is not Ending.WHOLE:
                 return None
             position = found.end
-            following = int(np.searchsorted(marks, position))
-            if following < len(marks) and marks[following] == position:
+            following = int(np.searchsorted(starts, position))
+            if following < len(starts) and starts[following] == position:
                 return following
 
     def rows(self) -> Rows:
@@ -133,15 +175,15 @@ class _Walk:
         lengths = rows.lengths
         if not rows.count or fmt.min_payload <= lengths.min() <= lengths.max() <= fmt.max_payload:
             return rows
-        # A lane follows any length, so that a turn need not look at it. Here it is looked at.
+        # A walker follows any length, to keep turns cheap. Lengths are checked here.
         bad = int(np.argmax((lengths < fmt.min_payload) | (lengths > fmt.max_payload)))
         position = int(positions[bad])
         cut = scan(self._view, position, position + 1, self._limit, fmt)
         return replace(rows.slice(0, bad), ending=cut.ending, problem=cut.problem)
 
 
-class _Lanes(NamedTuple):
-    """A block after its walk: lane i has ``positions[edges[i]:edges[i + 1]]``, ended at finals.
+class _Walked(NamedTuple):
+    """A block after its walk: walker i saw ``positions[edges[i]:edges[i + 1]]``, ended at finals.
 
     ``offsets`` go with the positions; they are empty where the format has none.
     """
@@ -152,20 +194,20 @@ class _Lanes(NamedTuple):
     finals: Int64s
 
 
-def _step_through(data: Data, marks: Int64s, fmt: RowFormat) -> _Lanes:
-    """Walk each lane from its mark until it reaches or passes the next one."""
+def _step_through(data: Data, starts: Int64s, fmt: RowFormat) -> _Walked:
+    """Let each walker go from its start until it reaches or passes the next one's."""
     octets = np.frombuffer(data, dtype=np.uint8)
     headers, kind = unaligned(data, f"V{fmt.header_bytes}"), header_type(fmt)
-    cached = marks[-1] - marks[0] <= _CACHE_BYTES
+    cached = starts[-1] - starts[0] <= _CACHE_BYTES
     if cached:
-        octets[marks[0] : marks[-1] : 64].max()
-    lanes = len(marks) - 1
-    at, stops, names = marks[:-1], marks[1:], np.arange(lanes)
-    counts = np.zeros(lanes, dtype=np.int64)
-    finals = np.full(lanes, -1, dtype=np.int64)
+        octets[starts[0] : starts[-1] : 64].max()
+    count = len(starts) - 1
+    at, stops, names = starts[:-1], starts[1:], np.arange(count)
+    counts = np.zeros(count, dtype=np.int64)
+    finals = np.full(count, -1, dtype=np.int64)
     turns: list[Turn] = []
-    patience = _PATIENCE
-    while len(at) and patience:
+    turns_left = _LAST_TURNS
+    while len(at) and turns_left:
         # Every header is a cache miss. This tight loop has many of them under way at once; the
         # unaligned gather after it, which could not, then finds its bytes in the cache.
         if not cached:
@@ -180,14 +222,14 @@ def _step_through(data: Data, marks: Int64s, fmt: RowFormat) -> _Lanes:
             finals[done] = at[~alive]
             counts[done] = len(turns)
             at, stops, names = at[alive], stops[alive], names[alive]
-        if len(at) < _FEW_LANES:
-            patience -= 1
+        if len(at) < _FEW_WALKERS:
+            turns_left -= 1
     counts[names] = len(turns)
-    return _by_lane(turns, counts, finals, fmt)
+    return _in_file_order(turns, counts, finals, fmt)
 
 
-def _by_lane(turns: list[Turn], counts: Int64s, finals: Int64s, fmt: RowFormat) -> _Lanes:
-    """Bring what was found turn by turn into the order of lanes, which is that of the file."""
+def _in_file_order(turns: list[Turn], counts: Int64s, finals: Int64s, fmt: RowFormat) -> _Walked:
+    """What was found turn by turn, in the order of walkers, which is that of the file."""
     edges = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=edges[1:])
     positions = np.empty(edges[-1], dtype=np.int64)
@@ -197,20 +239,20 @@ def _by_lane(turns: list[Turn], counts: Int64s, finals: Int64s, fmt: RowFormat) 
         positions[places] = at
         if fmt.has_offset:
             offsets[places] = header["offset"].astype(np.int64)
-    return _Lanes(positions, offsets, edges, finals)
+    return _Walked(positions, offsets, edges, finals)
 
 
-def _marks(entries: Int64s, start: int, last: int) -> Int64s:
+def _starts(entries: Int64s, start: int, last: int) -> Int64s:
     """``start`` and the entries after it where a whole header may stand, strictly rising."""
-    marks = np.asarray(entries, dtype=np.int64)
-    if len(marks) > 1 and not (marks[1:] > marks[:-1]).all():
-        marks = np.unique(marks)
-    first, stop = np.searchsorted(marks, (start, last), side="right")
-    return np.concatenate((np.array([start], dtype=np.int64), marks[first:stop]))
+    starts = np.asarray(entries, dtype=np.int64)
+    if len(starts) > 1 and not (starts[1:] > starts[:-1]).all():
+        starts = np.unique(starts)
+    first, stop = np.searchsorted(starts, (start, last), side="right")
+    return np.concatenate((np.array([start], dtype=np.int64), starts[first:stop]))
 
 
 class Count(NamedTuple):
-    """What an unindexed file holds; ``entries`` are positions of every so many-th record."""
+    """What an unindexed file holds; ``entries`` are the positions of every n-th record."""
 
     records: int
     end: int
@@ -219,8 +261,8 @@ class Count(NamedTuple):
     entries: Int64s
 
 
-def walk_many(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> list[Count]:
-    """Count the records of many unindexed files, each one lane, without copying them.
+def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> list[Count]:
+    """Count the records of many unindexed files, a walker for each, without copying them.
 
     Counting 1 GB in files of 1 MiB costs less than reading the payloads does. The entries make
     every later read an indexed one.
@@ -234,19 +276,19 @@ def walk_many(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> list
     sizes = np.array([len(data) for data in datas], dtype=np.int64)
     names = np.flatnonzero(sizes >= 2 * fmt.header_bytes)
     sampled = [(names[:0], names[:0])]
-    if len(names) > _FEW_LANES:
+    if len(names) > _FEW_WALKERS:
         memory, bases = _address_space([datas[int(name)] for name in names])
         at, last = bases, bases + sizes[names] - fmt.header_bytes
         octets, words = np.frombuffer(memory, dtype=np.uint8), unaligned(memory, ">u4")
         turn = 0
-        while len(at) > _FEW_LANES:
+        while len(at) > _FEW_WALKERS:
             if turn % every == 0:
                 sampled.append((names, at - bases))
             octets.take(at, mode="clip")
             length = words[at].astype(np.int64)
             following = at + length + fmt.header_bytes
             # A file leaves before a record that may be its last or no record at all: what is left
-            # of it, and how it ends, is the scalar walker's.
+            # of it, and how it ends, is for the scalar walk.
             going = following <= last
             going &= (length >= fmt.min_payload) & (length <= fmt.max_payload)
             if np.count_nonzero(going) < len(going):
@@ -289,11 +331,11 @@ def _by_file(sampled: Sequence[tuple[Int64s, Int64s]], count: int) -> list[Int64
 def _finish_count(
     data: Data, count: int, end: int, entries: Int64s, fmt: RowFormat, every: int
 ) -> Count:
-    """Walk what the lanes left of one file."""
+    """Walk what the walkers left of one file."""
     found = scan(memoryview(data), end, len(data), len(data), fmt)
     first = len(entries) * every - count
     more = np.array(found.positions[first::every], dtype=np.int64)
     total = count + len(found.positions)
-    # A lane is sampled before its record is looked at, so the last one may be none.
+    # A position is sampled before its record is checked, so the last one may be no record.
     entries = np.concatenate((entries, more))[: -(-total // every)]
     return Count(total, found.end, found.ending, found.problem, entries)

@@ -195,6 +195,20 @@ def slices_column(data: pa.Buffer, starts: Int64s, lengths: Int64s) -> pa.Binary
     return alternating.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
+def payload_column(data: pa.Buffer, rows: Rows, fmt: RowFormat) -> pa.BinaryArray:
+    """Payloads of ``rows``, copied once."""
+    length, size = (int(rows.lengths[0]), int(rows.lengths.sum())) if rows.count else (0, 0)
+    if not length or size > _INT32_MAX - length or not (rows.lengths == length).all():
+        return slices_column(data, rows.positions + fmt.header_bytes, rows.lengths)
+    first, step = int(rows.positions[0]) + fmt.header_bytes, fmt.header_bytes + length
+    payloads = np.ndarray((rows.count, length), np.uint8, data, first, (step, 1))
+    # Arrow's pool gives back memory that was used before; new pages would cost as much as the copy.
+    copied = pa.allocate_buffer(size)
+    np.copyto(np.frombuffer(copied, np.uint8).reshape(payloads.shape), payloads)
+    edges = np.arange(0, size + length, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), rows.count, [None, pa.py_buffer(edges), copied])
+
+
 def row_offsets(data: Data, rows: Rows) -> Int64s:
     """Offsets in the headers of rows that have them; one above 2**63 comes out negative."""
     return offsets_at(data, rows.positions) if rows.offsets is None else rows.offsets

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage_core.brokers.codecs import row_walk as lanes
-from storage_core.brokers.codecs.even_rows import payload_column
-from storage_core.brokers.codecs.row_walk import walk_lanes, walk_many
+from storage_core.brokers.codecs import row_walk
+from storage_core.brokers.codecs.row_walk import walk_files, walk_indexed
 from storage_core.brokers.codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
@@ -24,6 +23,7 @@ from storage_core.brokers.codecs.rows import (
     Rows,
     Stretch,
     encode_rows,
+    payload_column,
     row_offsets,
     scan,
     slices_column,
@@ -38,24 +38,24 @@ FORMATS = [CURSUS, CURSUS_BROKER, RUSTLOG, SMALL, SMALL_WITH_OFFSET]
 Walker = Callable[[bytes, int, int, RowFormat], Rows]
 
 
-def walk_by_lanes(data: bytes, start: int, limit: int, fmt: RowFormat) -> Rows:
-    """The lane walker with perfect entries: every record it could start from."""
-    return walk_lanes(data, start, limit, fmt, walk_scalar(data, start, limit, fmt).positions)
+def walk_from_entries(data: bytes, start: int, limit: int, fmt: RowFormat) -> Rows:
+    """The indexed walk with perfect entries: every record it could start from."""
+    return walk_indexed(data, start, limit, fmt, walk_scalar(data, start, limit, fmt).positions)
 
 
-@pytest.fixture(params=[walk_scalar, walk_by_lanes], ids=["scalar", "lanes"])
+@pytest.fixture(params=[walk_scalar, walk_from_entries], ids=["scalar", "indexed"])
 def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Walker:
-    monkeypatch.setattr(lanes, "_FEW_LANES", 0)
+    monkeypatch.setattr(row_walk, "_FEW_WALKERS", 0)
     walker: Walker = request.param
     return walker
 
 
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> Iterator[None]:
-    """Small data must reach the lanes too, and several blocks of them."""
+    """Small data must reach the indexed walk too, and several blocks of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "_FEW_LANES", 1)
-        patch.setattr(lanes, "_BLOCK_LANES", 5)
+        patch.setattr(row_walk, "_FEW_WALKERS", 1)
+        patch.setattr(row_walk, "_BLOCK_WALKERS", 5)
         yield
 
 
@@ -186,10 +186,10 @@ def test_long_stretches_are_cut_where_arrow_offsets_end(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("length", [0, 301])
-def test_lanes_follow_no_illegal_length(length: int) -> None:
+def test_walkers_follow_no_illegal_length(length: int) -> None:
     data = b"".join(frame(b"x" * n, SMALL) for n in [9] * 8 + [length] + [9] * 8)
     entries = walk_scalar(data, 0, len(data), CURSUS).positions
-    found = walk_lanes(data, 0, len(data), SMALL, entries)
+    found = walk_indexed(data, 0, len(data), SMALL, entries)
     assert facts(found) == facts(walk_scalar(data, 0, len(data), SMALL))
     assert (found.count, found.ending) == (8, Ending.DAMAGED)
 
@@ -206,14 +206,14 @@ def test_good_entries_leave_only_the_tail_to_the_scalar_walker(
         seen.extend(found.positions)
         return found
 
-    monkeypatch.setattr(lanes, "scan", spy)
-    found = walk_lanes(data, 0, len(data), CURSUS, true.positions[::8])
+    monkeypatch.setattr(row_walk, "scan", spy)
+    found = walk_indexed(data, 0, len(data), CURSUS, true.positions[::8])
     assert facts(found) == facts(true)
     assert seen == true.positions[192:].tolist()
     # One wrong entry costs its own stretch and no more.
     seen.clear()
     wrong = np.append(true.positions[::8], true.positions[50] + 1)
-    assert facts(walk_lanes(data, 0, len(data), CURSUS, wrong)) == facts(true)
+    assert facts(walk_indexed(data, 0, len(data), CURSUS, wrong)) == facts(true)
     assert seen == true.positions[48:56].tolist() + true.positions[192:].tolist()
 
 
@@ -229,7 +229,7 @@ def test_walkers_agree_on_arbitrary_bytes_and_entries(
     data = draw.draw(st.sampled_from([noise, bytes(len(noise)), noise.replace(b"\1", b"\0\0\0")]))
     start = draw.draw(st.integers(0, len(data)))
     limit = draw.draw(st.integers(start, len(data)))
-    found = walk_lanes(data, start, limit, fmt, np.array(entries, dtype=np.int64))
+    found = walk_indexed(data, start, limit, fmt, np.array(entries, dtype=np.int64))
     assert facts(found) == facts(walk_scalar(data, start, limit, fmt))
 
 
@@ -245,7 +245,7 @@ def test_walkers_agree_on_mutated_logs(values: list[bytes], draw: st.DataObject)
     if data:
         for at in draw.draw(st.lists(st.integers(0, len(data) - 1), max_size=3)):
             data[at] = draw.draw(st.sampled_from([0, 1, 2, 7, 255]))
-    found = walk_lanes(data, 0, len(data), fmt, np.array(entries, dtype=np.int64))
+    found = walk_indexed(data, 0, len(data), fmt, np.array(entries, dtype=np.int64))
     plain = walk_scalar(data, 0, len(data), fmt)
     assert facts(found) == facts(plain)
     if fmt.has_offset:
@@ -260,7 +260,7 @@ def test_many_files_are_counted_as_each_one_is(
     datas = [b"".join(frame(value, CURSUS) for value in values) for values in files]
     datas += [noise, b"", datas[0][:-1] if datas else b"", bytes(9)]
     for fmt in (CURSUS, SMALL, RUSTLOG):
-        for data, count in zip(datas, walk_many(datas, fmt, every=every), strict=True):
+        for data, count in zip(datas, walk_files(datas, fmt, every=every), strict=True):
             rows = walk_scalar(data, 0, len(data), fmt)
             assert (count.records, count.end) == (rows.count, rows.end)
             assert (count.ending, count.problem) == (rows.ending, rows.problem)

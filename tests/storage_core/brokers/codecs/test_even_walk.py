@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.brokers.codecs.even_rows import payload_column, walk_even
+from storage_core.brokers.codecs.row_walk import walk_even
 from storage_core.brokers.codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
@@ -16,6 +16,7 @@ from storage_core.brokers.codecs.rows import (
     Ending,
     RowFormat,
     encode_rows,
+    payload_column,
     row_offsets,
     slices_column,
     walk_scalar,
