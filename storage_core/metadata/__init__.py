@@ -1,1 +1,1 @@
-"""The store's own small files: topics, identity, checkpoint, high watermark, consumer groups."""
+"""The metadata files of a store: topics, identity, checkpoint, high watermark, consumer groups."""

@@ -1,7 +1,8 @@
 """The topics of a native store: creating, changing, deleting and finding them.
 
-A topic is prepared under a name that no topic can have (it starts with ``~``) and appears by one
-rename; it disappears the same way. So a topic is there whole or not at all.
+The catalog prepares a topic under a name that no topic can have (it starts with ``~``). One rename
+makes the topic appear, and one rename makes it disappear. So a topic exists completely or not at
+all, also after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ABANDONED_NS = 3600 * 10**9
 
 
 class Catalog:
-    """Topics by name. Safe for several threads; reads again what changed on disk."""
+    """Topics by name. Safe for several threads. It rereads a file that changed on disk."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
         self._vfs = vfs
@@ -38,7 +39,7 @@ class Catalog:
         self._names: tuple[FileStat, list[str]] | None = None
 
     def names(self) -> list[str]:
-        """All topics, sorted; one stat when none came or went."""
+        """All topics, sorted. It costs one stat if no topic was created or deleted."""
         stat, known = self._vfs.stat(_TOPICS), self._names
         if stat is None:
             return []
@@ -53,10 +54,10 @@ class Catalog:
         return self._vfs.stat(topic_file.path_of(topic)) is not None
 
     def get(self, topic: str) -> TopicFile:
-        """The topic's file as it is now; one stat when it did not change.
+        """The current topic file. It costs one stat if the file did not change.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
+            TopicNotFoundError: the topic does not exist.
         """
         check_name("topic", topic)
         stat = self._vfs.stat(topic_file.path_of(topic))
@@ -73,7 +74,7 @@ class Catalog:
     def create(
         self, topic: str, partitions: int, settings: Mapping[str, Any], store_uuid: uuid.UUID
     ) -> TopicFile:
-        """Create a topic; durable and visible whole on return.
+        """Create a topic. On return it is durable and other processes see all of it.
 
         Raises:
             TopicExistsError: it exists already.
@@ -99,8 +100,8 @@ class Catalog:
             with suppress(OSError):
                 remove_tree(self._vfs, prepared)
             if topic in self.names():
-                self._vfs.fsync_dir(_TOPICS)  # for one who was killed before he did
-                raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic) from error
+                self._vfs.fsync_dir(_TOPICS)  # its creator may have crashed before fsync
+                raise TopicExistsError(f"topic {topic!r} already exists.", topic=topic) from error
             raise
         self._vfs.fsync_dir(_TOPICS)
         return created
@@ -122,10 +123,11 @@ class Catalog:
         self._vfs.fsync_dir(f"{directory}/{partition}")
 
     def delete(self, topic: str, partitions: int) -> bool:
-        """Make a topic disappear; ``sweep`` frees its space. The caller holds so many partitions.
+        """Remove a topic by renaming it; ``sweep`` then frees its space.
 
-        False when it has grown meanwhile: there are partitions whose locks nobody holds. Under the
-        topic's lock, because growing would make its directory anew under the old name.
+        The caller holds the locks of ``partitions`` partitions. Returns False if the topic has more
+        by now: the caller does not hold the locks of the new ones. This takes the topic's lock:
+        otherwise ``add_partitions`` could create the directory again under the old name.
         """
         with self._exclusive(topic):
             if self.get(topic).partitions != partitions:
@@ -136,7 +138,7 @@ class Catalog:
         return True
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
-        """Grow a topic to ``total`` partitions; it never shrinks."""
+        """Increase a topic to ``total`` partitions. The number never decreases."""
 
         def grown(current: TopicFile) -> TopicFile:
             if total < current.partitions:
@@ -146,14 +148,14 @@ class Catalog:
                 )
             for partition in range(current.partitions, topic_file.check_partitions(total)):
                 self._make_partition(f"{_TOPICS}/{topic}", partition)
-            # Also those that one who was killed had made: he may not have come so far.
+            # Always: an earlier call may have crashed after mkdir and before this fsync.
             self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
             return topic_file.with_partitions(current, total)
 
         return self._rewrite(topic, grown)
 
     def alter(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
-        """Change a topic's settings; None takes one back to the store's default."""
+        """Change settings of a topic. None resets a setting to the store's default."""
         return self._rewrite(topic, lambda current: topic_file.with_settings(current, settings))
 
     def _rewrite(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
@@ -167,7 +169,7 @@ class Catalog:
         return locked(self._vfs, high_watermark.lock_of(topic), self._config.lock_timeout_ms)
 
     def sweep(self) -> None:
-        """Remove what crashes left: deletions that were decided, creations nobody works on."""
+        """Remove deleted topics, and half created ones that are older than an hour."""
         for name in self._vfs.listdir(_TOPICS):
             path = f"{_TOPICS}/{name}"
             if name.startswith(_DISCARDED) or (name.startswith(_PREPARED) and self._is_old(path)):

@@ -1,7 +1,8 @@
-"""``meta/checkpoint.json``: how far each partition was safely on disk; never the truth.
+"""``meta/checkpoint.json``: how far each partition was on disk at some time. It is only a hint.
 
-Written on first boot, on roll, on close and every ``checkpoint_interval_ms``, always after the
-data it speaks of was synced. Each writer merges only its own partitions, under the file's own lock.
+Writers write it when they create the store, after a roll, on close and every
+``checkpoint_interval_ms``. They sync the records first. Each writer replaces only the lines of its
+own partitions, under the lock of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FORMAT = 1
 
 
 class Checkpoint(NamedTuple):
-    """One partition's line."""
+    """The line of one partition."""
 
     topic: str
     partition: int
@@ -35,7 +36,7 @@ class Checkpoint(NamedTuple):
 def line_of(
     topic: str, partition: int, topic_uuid: uuid.UUID, state: PartitionState
 ) -> Checkpoint | None:
-    """The line of a partition that was left in this state; None while bytes wait for a sync."""
+    """The line for a partition in this state; None while it is dirty or has unsynced records."""
     if state.condition != CLEAN or state.recovery_point < state.end_offset:
         return None
     return Checkpoint(
@@ -50,13 +51,13 @@ def line_of(
 
 
 def create(vfs: Vfs, timeout_ms: int) -> None:
-    """Make the first, empty checkpoint of a new store."""
+    """Write the first, empty checkpoint of a new store."""
     if vfs.stat(PATH) is None:
         merge(vfs, [], timeout_ms)
 
 
 def read(vfs: Vfs) -> dict[tuple[str, int], Checkpoint]:
-    """All lines by topic and partition; empty when the file is missing or cannot be trusted."""
+    """All lines by topic and partition; empty if the file is missing or damaged."""
     try:
         fields = json_files.read(vfs, PATH)
         rows = [] if fields is None else json_files.field(fields, "partitions", list, PATH)
@@ -67,7 +68,7 @@ def read(vfs: Vfs) -> dict[tuple[str, int], Checkpoint]:
 
 
 def find(vfs: Vfs, topic: str, partition: int, topic_uuid: uuid.UUID) -> Checkpoint | None:
-    """The line of one partition of this very topic."""
+    """The line of one partition; None if it is of a deleted topic of the same name."""
     line = read(vfs).get((topic, partition))
     return line if line is not None and line.topic_uuid == str(topic_uuid) else None
 
@@ -75,7 +76,7 @@ def find(vfs: Vfs, topic: str, partition: int, topic_uuid: uuid.UUID) -> Checkpo
 def merge(
     vfs: Vfs, lines: Iterable[Checkpoint], timeout_ms: int, *, forget_topic: str | None = None
 ) -> None:
-    """Replace the lines of some partitions, keeping those of everybody else."""
+    """Replace the lines of some partitions and keep all other lines."""
     ensure_lock_file(vfs, LOCK)
     with locked(vfs, LOCK, timeout_ms):
         table = read(vfs)
@@ -88,7 +89,9 @@ def merge(
 
 def _line(row: Any) -> Checkpoint:
     if not isinstance(row, dict) or set(row) != set(Checkpoint._fields):
-        raise DamagedMetadataError(f"{PATH} holds a line with other fields: {row!r}", path=PATH)
+        raise DamagedMetadataError(
+            f"{PATH} has a line with unknown or missing fields: {row!r}", path=PATH
+        )
     for name in ("topic", "topic_uuid"):
         json_files.field(row, name, str, PATH)
     for name in set(Checkpoint._fields) - {"topic", "topic_uuid"}:

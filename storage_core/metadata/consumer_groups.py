@@ -1,7 +1,7 @@
-"""``meta/consumer-offsets/<group>.json``: how far groups of readers have come.
+"""``meta/consumer-offsets/<group>.json``: the committed offsets of consumer groups.
 
-A committed offset is the next one to read. Reads never need a group; it is for those who want the
-store to remember where they stopped, and for tools that show how far behind they are.
+A committed offset is the next offset to read. A read needs no group. A group stores where a reader
+stopped, and tools show its lag.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ..vfs import Vfs
 
 NATIVE_DIRECTORY = "meta/consumer-offsets"
 _FORMAT = 1
-# With the suffix of the file that takes its place, no file system takes longer ones.
-_MOST_CHARACTERS = 240
+# The temporary file has a longer name, and file names have at most 255 bytes.
+_MAX_CHARACTERS = 240
 Offsets = Mapping[str, Mapping[int, int]]
 
 
 def path_of(directory: str, group: str) -> str:
-    """Where a group's file stands."""
-    if len(check_name("group", group)) > _MOST_CHARACTERS:
+    """The path of a group's file."""
+    if len(check_name("group", group)) > _MAX_CHARACTERS:
         raise InvalidNameError(
-            f"group name {group!r} has {len(group)} characters, the most are {_MOST_CHARACTERS}."
+            f"group name {group!r} has {len(group)} characters; the limit is {_MAX_CHARACTERS}."
         )
     return f"{directory}/{group}.json"
 
 
 def names(vfs: Vfs, directory: str) -> list[str]:
-    """All groups that ever committed."""
+    """All groups with committed offsets."""
     try:
         files = vfs.listdir(directory)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def names(vfs: Vfs, directory: str) -> list[str]:
 
 
 def read(vfs: Vfs, directory: str, group: str) -> dict[str, dict[str, Any]]:
-    """By topic the ``uuid`` it had and the committed ``offsets``; empty for an unknown group."""
+    """The topic's ``uuid`` and committed ``offsets``, by topic; empty for an unknown group."""
     path = path_of(directory, group)
     fields = json_files.read(vfs, path)
     return {} if fields is None else _topics(fields, path)
@@ -56,13 +56,13 @@ def commit(
     topic_uuids: Mapping[str, str],
     timeout_ms: int,
 ) -> None:
-    """Merge offsets into a group's file, durably. Positions of a recreated topic start anew."""
+    """Merge offsets into a group's file, durably. A recreated topic loses its old offsets."""
     path = path_of(directory, group)
     for topic, ends in offsets.items():
         for partition, offset in ends.items():
             if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
                 raise InvalidRecordError(
-                    f"group {group!r}: offset of {topic}-{partition} must be 0..2**63-1, "
+                    f"group {group!r}: the offset of {topic}-{partition} must be 0 to 2**63-1, "
                     f"got {offset!r}."
                 )
     lock = f"{directory}/lock"
@@ -70,7 +70,7 @@ def commit(
     with locked(vfs, lock, timeout_ms):
         fields = json_files.read(vfs, path)
         if fields is None:
-            # Whoever made the directory may have failed to sync its name.
+            # The creator of the directory may have crashed before fsync.
             sync_directories(vfs, directory)
         topics = {} if fields is None else _topics(fields, path)
         for topic, ends in offsets.items():
@@ -99,11 +99,18 @@ def _topics(fields: Mapping[str, Any], path: str) -> dict[str, dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for topic, entry in json_files.field(fields, "topics", dict, path).items():
         if not isinstance(entry, dict) or set(entry) != {"uuid", "offsets"}:
-            raise DamagedMetadataError(f"{path} holds an odd entry for topic {topic!r}", path=path)
+            raise DamagedMetadataError(
+                f"{path} is damaged: the entry of topic {topic!r} must have the fields uuid and "
+                "offsets and no others. Restore the file from a copy.",
+                path=path,
+            )
         ends = json_files.field(entry, "offsets", dict, path)
         try:
             parsed = {int(partition): int(offset) for partition, offset in ends.items()}
         except (TypeError, ValueError) as error:
-            raise DamagedMetadataError(f"{path}: {error}", path=path) from error
+            raise DamagedMetadataError(
+                f"{path} is damaged: topic {topic!r}: {error}. Restore the file from a copy.",
+                path=path,
+            ) from error
         topics[topic] = {"uuid": json_files.field(entry, "uuid", str, path), "offsets": parsed}
     return topics

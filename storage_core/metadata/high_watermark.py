@@ -1,7 +1,9 @@
-"""The visible end of every partition of a topic, in one small file replaced by rename.
+"""The high watermark of every partition of a topic, in one small file that a rename replaces.
 
-Readers read it once, take no lock and never look past it. It is written after the data is synced
-and is not synced itself: after a power cut it may be older than the log, torn or gone, never ahead.
+A reader reads the file once, takes no lock and reads no record at or above the high watermark. A
+writer writes the file after it synced the records. It does not sync the file itself. So after a
+power cut the file may be old, torn or missing, but it is never above the log end. The exception is
+``fsync=none``, where records may be lost: see ``lower``.
 
 Big-endian: ``magic CRSW, version u8, 3 zero bytes, count u32, topic uuid (16 bytes),
 count x end u64, CRC32C u32``.
@@ -27,7 +29,7 @@ _MAX_BYTES = _HEAD.size + 8 * MAX_PARTITIONS + _CRC.size
 
 
 class Watermark(NamedTuple):
-    """Visible ends by partition number; a partition beyond the list ends at 0."""
+    """High watermarks by partition number. A partition after the end of the list has 0."""
 
     topic_uuid: bytes
     ends: tuple[int, ...]
@@ -37,14 +39,14 @@ class Watermark(NamedTuple):
 
 
 def pack(watermark: Watermark) -> bytes:
-    """The bytes of a watermark file."""
+    """The bytes of the ``watermark`` file."""
     head = _HEAD.pack(_MAGIC, _VERSION, len(watermark.ends), watermark.topic_uuid)
     data = head + struct.pack(f">{len(watermark.ends)}Q", *watermark.ends)
     return data + _CRC.pack(crc32c.crc32c(data))
 
 
 def unpack(data: bytes) -> Watermark | None:
-    """The watermark in ``data``, or None when it cannot be trusted."""
+    """The high watermarks in ``data``; None if the bytes are damaged."""
     if len(data) < _HEAD.size + _CRC.size:
         return None
     magic, version, count, topic_uuid = _HEAD.unpack_from(data)
@@ -58,20 +60,20 @@ def unpack(data: bytes) -> Watermark | None:
 
 
 def path_of(topic: str) -> str:
-    """Where a topic's watermark stands."""
+    """The path of a topic's ``watermark`` file."""
     return f"topics/{topic}/watermark"
 
 
 def lock_of(topic: str) -> str:
-    """The lock over a topic's watermark and ``topic.json``; held briefly.
+    """The lock over a topic's ``watermark`` and ``topic.json`` files. Processes hold it briefly.
 
-    Publishing never holds it across an fsync; only changing ``topic.json`` does.
+    ``publish`` does not fsync under it. Only changes of ``topic.json`` do.
     """
     return f"topics/{topic}/lock"
 
 
 def read(vfs: Vfs, topic: str, topic_uuid: bytes) -> Watermark | None:
-    """The current watermark, or None when it is missing, torn or of another topic."""
+    """The current high watermarks; None if the file is missing, torn or of another topic."""
     data = read_file(vfs, path_of(topic), _MAX_BYTES)
     watermark = None if data is None else unpack(data)
     return watermark if watermark is not None and watermark.topic_uuid == topic_uuid else None
@@ -86,11 +88,11 @@ def publish(
     *,
     again: bool = False,
 ) -> bool:
-    """Make the ends of some partitions visible in one step; False if the file needs recovery.
+    """Set the high watermarks of some partitions in one step; False if the file is lost.
 
-    With ``again`` the file is written even if it says so already: its last sync may have failed.
+    ``again`` writes the file even if it has these values: its last sync may have failed.
 
-    The caller holds the locks of these partitions and has synced what it publishes.
+    The caller holds the locks of these partitions and has synced the records.
     """
     with locked(vfs, lock_of(topic), timeout_ms):
         current = read(vfs, topic, topic_uuid)
@@ -105,9 +107,9 @@ def publish(
 def rebuild(
     vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
 ) -> None:
-    """Write the file again. The caller holds the locks of all partitions it knows of the topic.
+    """Rewrite the file. The caller holds the locks of all partitions that it knows.
 
-    What others published of partitions that were added meanwhile stays.
+    Values of partitions that another process added in the meantime stay.
     """
     with locked(vfs, lock_of(topic), timeout_ms):
         current = read(vfs, topic, topic_uuid)
@@ -118,18 +120,19 @@ def rebuild(
 def lower(
     vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], timeout_ms: int
 ) -> None:
-    """Show no more of partitions than there is, durably: without syncs a power cut takes records.
+    """Lower high watermarks that exceed the log end, durably.
 
-    Before anything is written there: it would be seen before it is published.
+    This happens with ``fsync=none``, where a power cut takes published records. It comes before the
+    next append: readers would see those records before they are published.
     """
-    shown = read(vfs, topic, topic_uuid)
-    if shown is not None and any(shown.end(partition) > end for partition, end in ends.items()):
+    current = read(vfs, topic, topic_uuid)
+    if current is not None and any(current.end(partition) > end for partition, end in ends.items()):
         publish(vfs, topic, topic_uuid, ends, timeout_ms)
         make_durable(vfs, topic)
 
 
 def make_durable(vfs: Vfs, topic: str) -> None:
-    """Keep a power cut from taking back what was published."""
+    """Sync the file, so that a power cut cannot lower the high watermarks."""
     fd = vfs.open(path_of(topic), "read")
     try:
         vfs.fsync(fd)

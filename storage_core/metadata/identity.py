@@ -1,6 +1,6 @@
-"""``meta/broker.id``: who a store is, and whether this process may write to it.
+"""``meta/broker.id``: the identity of a store, and whether this process may write to it.
 
-The file is written once, by rename, and never changed in place.
+A rename creates the file once. Nothing changes it afterwards.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class Identity:
 
 
 def read(vfs: Vfs) -> Identity | None:
-    """The store's identity, or None when it has none yet.
+    """The store's identity; None if it has none yet.
 
     Raises:
-        DamagedMetadataError: the file cannot be trusted.
+        DamagedMetadataError: the file is damaged.
+        IdentityError: a newer release wrote the file.
     """
     fields = json_files.read(vfs, PATH)
     if fields is None:
@@ -61,16 +62,18 @@ def read(vfs: Vfs) -> Identity | None:
             json_files.field(fields, "node_name", str, PATH),
         )
     except ValueError as error:
-        raise DamagedMetadataError(f"{PATH} holds no UUID: {error}", path=PATH) from error
+        raise DamagedMetadataError(
+            f"{PATH} is damaged: uuid: {error}. Restore the file from a copy.", path=PATH
+        ) from error
 
 
 def create(vfs: Vfs, config: StoreConfig, known: uuid.UUID | None = None) -> Identity:
-    """Make the store's first identity, or return the one another process just made.
+    """Create the store's identity, or return the one that another process has just created.
 
     Args:
         vfs: The store's files.
-        config: Gives the node's name and the lock's patience.
-        known: Identity to restore, from the topics of a store that lost its file.
+        config: Its ``node_name`` and ``lock_timeout_ms`` are used.
+        known: The UUID that the topics name, for a store that lost ``broker.id``.
     """
     ensure_lock_file(vfs, LOCK)
     with locked(vfs, LOCK, config.lock_timeout_ms):
@@ -93,7 +96,7 @@ def create(vfs: Vfs, config: StoreConfig, known: uuid.UUID | None = None) -> Ide
 
 
 def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
-    """Give a new store its identity and its first, empty checkpoint."""
+    """Create the identity and the first, empty checkpoint of a new store."""
     created = create(vfs, config)
     checkpoint.create(vfs, config.lock_timeout_ms)
     sync_directories(vfs, "topics")
@@ -103,10 +106,10 @@ def first_boot(vfs: Vfs, config: StoreConfig) -> Identity:
 def restore_identity(
     vfs: Vfs, config: StoreConfig, topics: Iterable[str], topic_of: Callable[[str], TopicFile]
 ) -> None:
-    """Give a store that lost ``broker.id`` the identity that its topics remember.
+    """Write a lost ``broker.id`` again, with the store UUID that the topics name.
 
     Raises:
-        StorageError: those that could tell cannot be read. A new identity would lock them out.
+        StorageError: no topic can be read. A new identity would make all topics unwritable.
     """
     if read(vfs) is not None:
         return
@@ -121,8 +124,8 @@ def restore_identity(
         raise unread
     if len(owners) > 1:
         raise IdentityError(
-            f"{PATH} is missing and the topics belong to {len(owners)} stores. "
-            "Keep those of one store and move the rest away.",
+            f"{PATH} is missing and the topics belong to {len(owners)} different stores. "
+            "Keep the topics of one store and move the others away.",
             path=PATH,
         )
     create(vfs, config, known=next(iter(owners), None))
@@ -130,21 +133,21 @@ def restore_identity(
 
 
 def require_trusted_locks(vfs: Vfs, config: StoreConfig) -> None:
-    """Refuse to write where advisory locks may not hold between machines."""
+    """Raise on file systems where advisory locks may not work between machines."""
     kind = vfs.filesystem()
     if kind.startswith(_UNSAFE_FILESYSTEMS) and not config.allow_unsafe_fs:
         raise UnsafeFilesystemError(
             f"{vfs.root} is on {kind}, where file locks may not exclude other machines. "
             "Move the store to a local file system, or set allow_unsafe_fs if only one machine "
-            "ever writes to it."
+            "writes to it."
         )
 
 
 def require_writable(vfs: Vfs, config: StoreConfig) -> Identity:
-    """Check once that this process may write this store, and return who the store is."""
+    """Check that this process may write to the store; return the store's identity."""
     if not vfs.writable():
         raise NotWritableError(
-            f"{vfs.root} cannot be written by this user. Reading works; to write, change its "
+            f"this user cannot write to {vfs.root}. Reading works. To write, change the "
             "permissions or use another user.",
             path="",
         )
@@ -152,17 +155,17 @@ def require_writable(vfs: Vfs, config: StoreConfig) -> Identity:
     found = read(vfs)
     if found is None:
         raise IdentityError(
-            f"{vfs.root} has topics but no {PATH}. If this directory is the whole store, "
-            "run repair to give it its identity back; if it is a part of one, copy the rest.",
+            f"{vfs.root} has topics but no {PATH}. If this directory is a complete store, "
+            "run repair: it restores the file. If it is a part of a store, copy the rest.",
             path=PATH,
         )
     return found
 
 
 class Ownership:
-    """Whether this process may write to a store, and which topics are the store's own.
+    """Checks that this process may write to a store, and that a topic belongs to the store.
 
-    The directory is checked once; a topic whenever a log of it is asked for.
+    It checks the directory once, and a topic each time its log is opened.
     """
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
@@ -176,7 +179,7 @@ class Ownership:
         return self._identity
 
     def require_member(self, topic: str, topic_store: uuid.UUID) -> None:
-        """Refuse to write to a topic that was copied in from another store."""
+        """Raise for a topic that was copied from another store."""
         store = self.require_writable().uuid
         if topic_store != store:
             raise IdentityError(

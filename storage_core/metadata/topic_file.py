@@ -1,4 +1,4 @@
-"""``topic.json``: who a topic is, how many partitions it has, and its own settings."""
+"""``topic.json``: the identity of a topic, its number of partitions and its settings."""
 
 from __future__ import annotations
 
@@ -49,41 +49,41 @@ class TopicFile:
     settings: Mapping[str, Any]
 
     def config(self, store: StoreConfig) -> StoreConfig:
-        """The store's configuration with this topic's settings on top."""
+        """The store's configuration, overridden by this topic's settings."""
         return store.override(self.settings)
 
 
 def gets_syncs(current: TopicFile, settings: Mapping[str, Any], store: StoreConfig) -> bool:
-    """Whether these settings end ``fsync=none``: its records count as durable from then on."""
+    """Whether these settings end ``fsync=none``. After that all records count as durable."""
     wanted = with_settings(current, settings).config(store)
     return current.config(store).syncs_never and not wanted.syncs_never
 
 
 def path_of(topic: str) -> str:
-    """Where a topic's file stands."""
+    """The path of a topic's file."""
     return f"topics/{topic}/topic.json"
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse settings that a topic cannot have, or with values they cannot take."""
+    """Raise for an unknown topic setting or an invalid value."""
     for name in settings:
         if name not in TOPIC_SETTINGS:
             raise ConfigError(
-                f"{name!r} is not a setting of a topic. Settings: {', '.join(TOPIC_SETTINGS)}."
+                f"{name!r} is not a topic setting. Topic settings: {', '.join(TOPIC_SETTINGS)}."
             )
     StoreConfig().override(settings)
     return dict(settings)
 
 
 def check_partitions(partitions: int) -> int:
-    """Refuse a number of partitions that no topic can have."""
+    """Raise for a number of partitions that is out of range."""
     if not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise ConfigError(f"partitions must be 1..{MAX_PARTITIONS}, got {partitions!r}.")
+        raise ConfigError(f"partitions must be 1 to {MAX_PARTITIONS}, got {partitions!r}.")
     return partitions
 
 
 def dump(topic: TopicFile) -> dict[str, Any]:
-    """Fields of the file."""
+    """The fields of the file."""
     return {
         "format": 1,
         "uuid": str(topic.uuid),
@@ -95,10 +95,10 @@ def dump(topic: TopicFile) -> dict[str, Any]:
 
 
 def read(vfs: Vfs, topic: str) -> TopicFile | None:
-    """The topic's file, or None when the topic does not exist.
+    """The topic's file; None if the topic does not exist.
 
     Raises:
-        DamagedMetadataError: the file is there but cannot be trusted.
+        DamagedMetadataError: the file is damaged.
     """
     path = path_of(topic)
     fields = json_files.read(vfs, path)
@@ -115,7 +115,10 @@ def read(vfs: Vfs, topic: str) -> TopicFile | None:
             settings=check_settings(json_files.field(fields, "settings", dict, path)),
         )
     except (ValueError, ConfigError) as error:
-        raise DamagedMetadataError(f"{path} cannot be used: {error}", path=path) from error
+        reason = str(error).removesuffix(".")
+        raise DamagedMetadataError(
+            f"{path} is damaged: {reason}. Restore the file from a copy.", path=path
+        ) from error
 
 
 def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
@@ -124,7 +127,7 @@ def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
 
 
 def with_settings(topic: TopicFile, settings: Mapping[str, Any]) -> TopicFile:
-    """A copy with some settings changed; None takes a setting back to the store's default."""
+    """A copy with some settings changed. None resets a setting to the store's default."""
     merged = {**topic.settings, **settings}
     kept = {name: value for name, value in merged.items() if value is not None}
     return dataclasses.replace(topic, settings=check_settings(kept))

@@ -75,7 +75,6 @@ NOT_YET = (
     "storage_core/handlers/",
     "storage_core/io/",
     "storage_core/maintenance/",
-    "storage_core/metadata/",
     "storage_core/segments/",
     "storage_core/store/",
     "storage_core/vfs/",

@@ -51,5 +51,5 @@ def test_a_topic_of_the_longest_name_can_do_everything(
 def test_a_group_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     store.create_topic("t")
-    with pytest.raises(InvalidNameError, match="241 characters, the most are 240"):
+    with pytest.raises(InvalidNameError, match="241 characters; the limit is 240"):
         store.commit_offsets("g" * 241, {"t": {0: 0}})
