@@ -1,1 +1,1 @@
-"""Speed of cursus-spark, each figure beside a baseline measured in the same run."""
+"""Speed of cursus-spark, each figure next to a baseline measured in the same run."""

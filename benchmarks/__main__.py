@@ -1,7 +1,7 @@
-"""``python -m benchmarks``: run every benchmark there is and print one table.
+"""``python -m benchmarks``: run all benchmarks and print one table.
 
 A benchmark is a module of this package with a function ``measure(sizes, directory)`` that yields
-rows. Results are also kept as JSON in ``benchmarks/results/``, which git ignores.
+rows. Results are also saved as JSON in ``benchmarks/results/``, which git ignores.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def benchmarks(*, on_request: bool = True) -> dict[str, Measure]:
-    """Every benchmark of this package by its module's name.
+    """Every benchmark of this package by the name of its module.
 
-    Those that fetch something from outside say ``ON_REQUEST`` and are only run by name.
+    Benchmarks that download something set ``ON_REQUEST`` and run only by name.
     """
     found = {}
     for module in pkgutil.iter_modules([str(Path(__file__).resolve().parent)]):
@@ -46,7 +46,7 @@ def benchmarks(*, on_request: bool = True) -> dict[str, Measure]:
 
 
 def environment(directory: Path, size: str) -> dict[str, object]:
-    """What the figures depend on besides our code."""
+    """What the figures depend on besides the code: machine and versions."""
     return {
         "size": size,
         "date": f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}",
@@ -65,7 +65,7 @@ def environment(directory: Path, size: str) -> dict[str, object]:
 def save(
     rows: Sequence[Row], around: dict[str, object], results: Path, name: str | None = None
 ) -> Path:
-    """Keep the rows of this run beside those of others; the name is the time if none is given."""
+    """Save the rows of this run; without a name, the name is the time."""
     now = datetime.datetime.now(tz=datetime.UTC)
     results.mkdir(parents=True, exist_ok=True)
     path = results / (name or f"{now:%Y-%m-%dT%H-%M-%SZ}.json")
@@ -77,7 +77,7 @@ def save(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for."""
+    """Run the benchmarks that the command line names."""
     known = benchmarks()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(known)}")
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for row in known[name](sizes, directory / name):
                 print(f"  {row.what}: {row.ratio:.2f} {row.verdict}", file=sys.stderr)
                 rows.append(row)
-                save(rows, around, chosen.results, kept.name)  # a run that is cut off has figures
+                save(rows, around, chosen.results, kept.name)  # kept if it is interrupted
     print(table(rows))
     if sizes is not data.FULL:
         print("The bars are meant for the full size; this run was smaller.")

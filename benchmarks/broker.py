@@ -1,4 +1,4 @@
-"""A real Kafka broker on loopback, fetched by coordinates, for as long as a benchmark needs it."""
+"""A real Kafka broker on this machine, downloaded and run for one benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyspark
 BROKER = "org.apache.kafka:kafka_2.13:4.1.1"
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _TOKENS = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
-# The connector of this very Spark may not be published yet; a neighbour's does the same work.
+# The connector for this version of Spark may not be published; an older one does the same work.
 _VERSIONS = (pyspark.__version__, "4.2.0", "4.1.1", "4.1.0-preview1", "4.0.0")
 _SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 _FETCH_S, _START_S, _STOP_S = 300, 60, 30
@@ -37,13 +37,13 @@ transaction.state.log.min.isr=1
 
 
 class UnavailableError(Exception):
-    """The broker or Spark's connector to it cannot be had here; the text says why."""
+    """The broker or Spark's Kafka connector is not available; the text says why."""
 
 
 def connector_jars(cache: Path) -> list[Path]:
-    """Spark's Kafka connector and what it needs, newest version first.
+    """Spark's Kafka connector and its dependencies, newest version first.
 
-    The two artifacts are asked for one by one: not every mirror has the same versions of both.
+    The two artifacts are fetched separately: not every mirror has the same versions of both.
     """
     found = _first(cache, _CONNECTOR, exclude=_TOKENS)
     tokens = [jar for jar in _first(cache, _TOKENS) if "token-provider" in jar.name]
@@ -61,7 +61,7 @@ def _first(cache: Path, artifact: str, exclude: str = "") -> list[Path]:
 
 
 def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
-    """The jars of an artifact and of what it needs, resolved by the Ivy that comes with Spark."""
+    """The jars of an artifact and its dependencies, resolved by Spark's Ivy."""
     home = cache / coordinates.replace(":", "_")
     done = home / "complete"
     if not done.exists():
@@ -83,7 +83,7 @@ def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
 
 @contextmanager
 def running(directory: Path, jars: Sequence[Path]) -> Iterator[tuple[str, int]]:
-    """A broker with its data in ``directory``: its address and process id; ended afterwards."""
+    """A running broker with its data in ``directory``: its address and process id."""
     port, controller = _free_port(), _free_port()
     settings = directory / "server.properties"
     text = _SETTINGS.format(port=port, controller=controller, directory=directory)

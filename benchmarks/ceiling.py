@@ -1,4 +1,4 @@
-"""What a Python source can reach at best: batches that are ready, bytes that are only written."""
+"""The upper limit for a Python source: ready-made batches, and bytes that are only written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH_ROWS = 8192
 
 
 class CeilingSource(DataSource):
-    """``.format("ceiling")``: ``rows`` records in ``tasks`` tasks, one batch again and again."""
+    """``.format("ceiling")``: ``rows`` records in ``tasks`` tasks, the same batch each time."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +42,7 @@ class CeilingSource(DataSource):
 
 
 class CeilingReader(DataSourceReader):
-    """Builds one batch of a task and hands it out until the task's rows are done."""
+    """Builds one batch and returns it until the task has its number of rows."""
 
     def __init__(self, schema: StructType, rows: int, tasks: int) -> None:
         self._schema, self._rows, self._tasks = schema, rows, tasks
@@ -61,7 +61,7 @@ class CeilingReader(DataSourceReader):
 
 
 def ready_batch(schema: StructType, rows: int) -> pa.RecordBatch:
-    """A batch as our reader makes it of records that have a value alone."""
+    """A batch as the cursus reader returns it for records with only a value."""
     made = {
         "key": pa.nulls(rows, pa.binary()),
         "value": data.values(rows),

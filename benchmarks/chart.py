@@ -1,7 +1,7 @@
-"""``python -m benchmarks.chart``: the figures of the last runs as a picture for the README.
+"""``python -m benchmarks.chart``: the figures of the last runs as a chart for the README.
 
 Each bar is a ratio of two speeds measured in one run, on a logarithmic axis; the line is "as fast
-as". Whatever was not measured is left out. Nothing is fetched: plain SVG.
+as". Comparisons that were not measured are left out. The chart is plain SVG.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FASTER, _SLOWER, _TEXT, _GRID = "#2a7f62", "#b5651d", "#24292f", "#d0d7de"
 
 
 class Bar(NamedTuple):
-    """One comparison: a row's text, the end of its baseline's, and what to call it."""
+    """One comparison: start of the row's name, end of the baseline's name, and its label."""
 
     what: str
     baseline: str
@@ -47,7 +47,7 @@ SHOWN = (
 
 
 class Found(NamedTuple):
-    """A comparison that was measured, with both absolute figures and how far rounds differed."""
+    """A measured comparison, with both absolute figures and the spread between rounds."""
 
     label: str
     ratio: float
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def last_run(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Rows of all runs at the full size, the newest last, and what the newest run ran on."""
+    """Rows of all runs at the full size, latest last, and the machine of the latest run."""
     runs = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
     full = [run for run in runs if run["environment"].get("size") == "full"]
     if not full:
@@ -66,7 +66,7 @@ def last_run(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def find(rows: Sequence[dict[str, Any]]) -> list[Found]:
-    """The comparisons that are shown, each from its newest row."""
+    """The comparisons of the chart, each from its latest row."""
     found = []
     for bar in SHOWN:
         newest = [
@@ -82,12 +82,12 @@ def find(rows: Sequence[dict[str, Any]]) -> list[Found]:
 
 
 def _name(baseline: str) -> str:
-    """What a baseline is called, behind its figure and unit."""
+    """The name of a baseline, without its figure and unit."""
     return baseline.split(" ", 2)[-1]
 
 
 def with_earlier(found: Sequence[Found], drawn: str) -> list[Found]:
-    """What was measured now, and what else the chart showed so far: results are not committed."""
+    """The new comparisons, and those of the existing chart that were not measured again."""
     kept = re.search(r"<metadata>(.*)</metadata>", drawn)
     earlier = [Found(*item) for item in json.loads(unescape(kept.group(1)))] if kept else []
     by_label = {item.label: item for item in (*earlier, *found)}
@@ -99,7 +99,7 @@ def _figure(baseline: str) -> str:
 
 
 def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
-    """The picture."""
+    """The chart as SVG."""
     low = min(0.25, *(item.ratio for item in found))
     high = max(4.0, *(item.ratio for item in found))
     span = math.log(high / low)

@@ -1,4 +1,4 @@
-"""Compacts a topic in a process of its own; prints the seconds and the most private memory."""
+"""Compacts a topic in a separate process; prints the seconds and the peak of private memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EVERY_FRAMES = 20
 
 
 def compact(path: str, most_keys: int) -> tuple[float, int]:
-    """Seconds of a compaction, and the most anonymous memory of the whole process meanwhile."""
+    """Seconds of a compaction, and the peak of the process's anonymous memory."""
     peak, calls = anonymous_bytes(), 0
 
     def watch(now: UpkeepProgress) -> None:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""The log engine against what the machine can do: reads, appends, lookups, opening, memory."""
+"""The log engine compared with the machine: reads, appends, lookups, opening, memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROW = struct.Struct(">IQ")
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the engine's table. ``directory`` is empty, and may be left full."""
+    """Every row of the engine's table. ``directory`` is empty at the start."""
     yield from sealed_read(sizes, directory / "sealed")
     yield from opening(sizes, directory)
     shutil.rmtree(directory / "sealed")
@@ -40,7 +40,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def sealed_read(sizes: Sizes, path: Path) -> Iterator[Row]:
-    """All records to Arrow, against a checksum over the same bytes and against a Python loop."""
+    """All records to Arrow, compared with a checksum of the same bytes and with a Python loop."""
     records = data.build(path, StoreConfig(), "t", sizes.read_bytes)
     files = data.log_files(path, "t")[:-1]
     maps = [_mapped(file) for file in files]
@@ -67,7 +67,7 @@ def sealed_read(sizes: Sizes, path: Path) -> Iterator[Row]:
 
 
 def opening(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """``Store.open`` and the first batch, of a large store (made before) and of a small one."""
+    """``Store.open`` and the first batch, of a large store (written before) and a small one."""
     large, small = directory / "sealed", directory / "small"
     data.build(small, StoreConfig(), "t", sizes.small_store_bytes)
     found = interleaved(
@@ -88,30 +88,30 @@ def opening(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def one_segment(sizes: Sizes, path: Path) -> Iterator[Row]:
-    """One large segment: private memory of a read, and closed against still open."""
+    """One large segment: private memory of a read, and a sealed one compared with an active one."""
     config = StoreConfig(segment_bytes=4 << 30)
-    records = data.build(path, config, "closed", sizes.read_bytes)
-    data.build(path, config, "open", sizes.read_bytes, sealed=False)
-    log_bytes = data.log_files(path, "closed")[0].stat().st_size
-    for topic, bar in (("closed", Bar("at most", 64)), ("open", None)):
+    records = data.build(path, config, "sealed", sizes.read_bytes)
+    data.build(path, config, "active", sizes.read_bytes, sealed=False)
+    log_bytes = data.log_files(path, "sealed")[0].stat().st_size
+    for topic, bar in (("sealed", Bar("at most", 64)), ("active", None)):
         used = _memory_growth(path, topic) / 1e6
         what = f"private memory, reading one {topic} segment"
         yield Row(what, f"{used:.1f} MB", f"of {log_bytes / 1e6:.0f} MB", used, bar, None)
     with Store.open(path, config=config) as store:
         found = interleaved(
             {
-                "closed": lambda: clock(lambda: _consume(store, "closed", records)),
-                "open": lambda: clock(lambda: _consume(store, "open", records)),
+                "sealed": lambda: clock(lambda: _consume(store, "sealed", records)),
+                "active": lambda: clock(lambda: _consume(store, "active", records)),
             },
             sizes.rounds,
         )
     yield speed_row(
-        "closed segment", found["closed"], found["open"], log_bytes, None, "open segment"
+        "sealed segment", found["sealed"], found["active"], log_bytes, None, "active segment"
     )
 
 
 def unsynced_append(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Appends of 8 MiB without a sync, against plain writes of the bytes they leave."""
+    """Appends of 8 MiB without a sync, compared with plain writes of the same bytes."""
     config = StoreConfig(fsync="none")
     appender = Appender(directory / "unsynced", config, sizes.append_bytes)
     found = interleaved(
@@ -129,7 +129,7 @@ def unsynced_append(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def synced_append(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Durable appends of 8 MiB, and one large one, against plain writes and syncs."""
+    """Durable appends of 8 MiB, and a large one, compared with plain writes and syncs."""
     appender = Appender(directory / "synced", StoreConfig(), sizes.append_bytes)
     found = interleaved(
         {
@@ -175,7 +175,7 @@ def small_appends(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 class Appender:
-    """Writes the same records again and again, through a store and plainly."""
+    """Writes the same records repeatedly, through a store or with plain writes."""
 
     def __init__(self, directory: Path, config: StoreConfig, size: int) -> None:
         self._directory = directory
@@ -183,7 +183,7 @@ class Appender:
         self._values = data.values(max(1, size // RECORD_BYTES))
         self.append(size, keep=True)
         self._logs = data.log_files(directory / "store", "t")
-        # What the engine wrote is what the plain side has to write.
+        # The plain side writes the same bytes as the engine.
         self._bytes = memoryview(b"".join(file.read_bytes() for file in self._logs))
         self.log_bytes = len(self._bytes)
         self.remove()
@@ -223,7 +223,7 @@ class Appender:
 
 
 def lookups(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Random lookups by offset and by time among many segments and among few."""
+    """Random lookups by offset and by time in many segments and in few."""
     many, few = directory / "many", directory / "few"
     ends = {many: data.build_segments(many, sizes.many_segments)}
     ends[few] = data.build_segments(few, sizes.few_segments)
@@ -297,7 +297,7 @@ def _mapped(path: Path) -> memoryview:
 
 
 def _read_plainly(files: list[Path]) -> None:
-    """The bytes of all files into one buffer that is used again and again."""
+    """Read the bytes of all files into one buffer."""
     buffer = bytearray(_GROUP_BYTES)
     for file in files:
         with file.open("rb", buffering=0) as log:
@@ -306,14 +306,14 @@ def _read_plainly(files: list[Path]) -> None:
 
 
 def _length_prefixed(column: pa.Array) -> bytes:
-    """The records as rows of length, offset and payload, the way simpler logs store them."""
+    """The records as rows of length, offset and payload, as simpler logs store them."""
     return b"".join(
         _ROW.pack(len(value), offset) + value for offset, value in enumerate(column.to_pylist())
     )
 
 
 def _walk(rows: bytes) -> list[tuple[int, bytes]]:
-    """What a plain Python reader of such a log does: build the records one at a time."""
+    """Build the records one at a time, as a plain Python reader of such a log does."""
     found = []
     position, end, head, unpack = 0, len(rows), _ROW.size, _ROW.unpack_from
     while position < end:

@@ -1,4 +1,4 @@
-"""What the benchmarks work on: how much of it, where it stands, and how it is made."""
+"""The data of the benchmarks: its size, its place and how it is generated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much to measure. The bars are meant for the full size; the others show it works."""
+    """How much to measure. The bars are for the full size; smaller sizes only test the code."""
 
     read_bytes: int
     small_store_bytes: int
@@ -42,7 +42,7 @@ TINY = Sizes(10**6, 10**5, 1 * MIB, 20, 4, 5, 2000, 1)
 
 
 class UnsyncedVfs(PosixVfs):
-    """Builds test data without waiting for the disk; never under a measurement."""
+    """Writes test data without waiting for the disk; never used in a measurement."""
 
     def fsync(self, fd: int) -> None:
         pass
@@ -73,15 +73,15 @@ def values(count: int, seed: int = 1) -> pa.Array:
 
 
 def repeated(count: int) -> pa.Array:
-    """Row numbers that take the same few rows again and again: what a codec likes."""
+    """Row numbers that repeat a few rows, so that a codec can compress them."""
     return pa.array(np.arange(count) % 16)
 
 
 def build(path: Path, config: StoreConfig, topic: str, size: int, *, sealed: bool = True) -> int:
-    """Fill a topic with ``size`` bytes of records and return how many records that is.
+    """Fill a topic with ``size`` bytes of records and return their number.
 
-    A sealed topic gets one more record in a new active segment: readers take the last segment of a
-    partition for the one that may still grow.
+    A sealed topic gets one more record in a new active segment, because the last segment of a
+    partition is never sealed.
     """
     Store.open(path, create=True).close()
     count = max(1, size // RECORD_BYTES)
@@ -97,9 +97,9 @@ def build(path: Path, config: StoreConfig, topic: str, size: int, *, sealed: boo
 
 
 def build_segments(path: Path, segments: int) -> int:
-    """A topic ``events`` of small closed segments, one millisecond per record; returns the count.
+    """A topic ``events`` of small sealed segments, one millisecond per record; returns the count.
 
-    Each has five frames of 25 records, so that a lookup has an index to search.
+    Each has five frames of 25 records, so that a lookup uses an index.
     """
     config = StoreConfig(frame_records=25, segment_bytes=16 << 10, index_interval_bytes=2048)
     Store.open(path, create=True).close()

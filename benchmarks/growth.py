@@ -1,6 +1,6 @@
-"""How the cost grows with the size: the exponent of a power law fitted over at least two decades.
+"""How the cost grows with the size: the exponent of a power law over at least two decades.
 
-1 is proportional, 0 is no growth at all. Each size keeps its best of several rounds.
+1 is proportional, 0 is no growth. Each size counts with its best of several rounds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def by_bytes(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Opening, reading and appending against the bytes of a topic."""
+    """Opening, reading and appending, by the bytes of a topic."""
     grown = {size: directory / f"bytes-{size}" for size in _BYTES[sizes]}
     counts = {size: data.build(path, StoreConfig(), "t", size) for size, path in grown.items()}
     yield _fitted(
@@ -55,7 +55,7 @@ def by_bytes(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def by_segments(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Lookups and planning against the number of segments."""
+    """Lookups and planning, by the number of segments."""
     grown = {count: directory / f"segments-{count}" for count in _SEGMENTS[sizes]}
     ends = {count: data.build_segments(path, count) for count, path in grown.items()}
     stores = {path: Store.open(path) for path in grown.values()}

@@ -1,8 +1,8 @@
-"""Handlers against a bare loop that does as little as a durable, asynchronous write can do.
+"""Handlers compared with a bare loop that does the minimum of a durable, asynchronous write.
 
-The loop is a queue, a thread and a standard future per record: it takes up to 500 records that
-wait, writes their bytes with one call, syncs, and resolves the futures. It keeps no offsets, no
-frames, no checksums, no index and no order across threads.
+The loop is a queue, a thread and a standard future per record: it takes up to 500 queued records,
+writes their bytes with one call, syncs, and resolves the futures. It has no offsets, frames,
+checksums or index, and no order across threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Append = Callable[[bytes], "Future[int]"]
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the handlers' table. ``directory`` is empty, and may be left full."""
+    """Every row of the handlers' table. ``directory`` is empty at the start."""
     for threads, thousands in ((1, 400), (4, 200)):
         yield from throughput(sizes, directory, threads, Bar("at least", thousands))
     yield round_trips(sizes, directory)
@@ -41,7 +41,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def throughput(sizes: Sizes, directory: Path, threads: int, thousands: Bar) -> Iterator[Row]:
-    """Single records per second, all durable at the end: against the loop, and by themselves."""
+    """Single records per second, all durable at the end, with and without the loop."""
     records = sizes.loop_records // threads * threads
     found = interleaved(
         {
@@ -57,7 +57,7 @@ def throughput(sizes: Sizes, directory: Path, threads: int, thousands: Bar) -> I
 
 
 def round_trips(sizes: Sizes, directory: Path) -> Row:
-    """``append().result()`` one after the other: one write and one sync each."""
+    """``append().result()`` one after another: one write and one sync each."""
     records = max(10, sizes.loop_records // 1000)
     found = interleaved(
         {
@@ -70,7 +70,7 @@ def round_trips(sizes: Sizes, directory: Path) -> Row:
 
 
 def latency(sizes: Sizes, directory: Path, profile: str) -> Row:
-    """Time from append to durable at a steady rate, under a configuration of ``conf/``."""
+    """Time from append to durable at a steady rate, with a configuration of ``conf/``."""
     ticks = min(100, sizes.loop_records // 200)
     each = max(1, sizes.loop_records // 10_000)
     config = StoreConfig.load(_CONF / f"{profile}.yaml", environment={})

@@ -1,7 +1,7 @@
-"""Batches and streams against Spark's Kafka connector and a real broker, in one session.
+"""Batches and streams compared with Spark's Kafka connector and a real broker, in one session.
 
-Only run when asked for (``make bench-kafka``): it fetches the broker and the connector. Ours syncs
-before it says that a write is done; the broker leaves that to the kernel, as it does by default.
+Runs only by name (``make bench-kafka``), because it downloads the broker and the connector. Cursus
+syncs before it acknowledges a write; the broker leaves the sync to the kernel, as by default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CACHE = Path(__file__).resolve().parent.parent / "build" / "kafka"
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Rows of the table, or none and the reason."""
+    """Rows of the table; if there is no broker, none and the reason."""
     try:
         connector = broker.connector_jars(_CACHE)
         jars = broker.fetch(_CACHE, broker.BROKER)
@@ -90,20 +90,20 @@ def _rows(found: dict[str, Samples], size: int) -> Iterator[Row]:
 
 
 def _processor_time(work: Callable[[], object], processes: tuple[int, ...]) -> float:
-    """Processor seconds of some processes, and all below them, while a job runs."""
+    """Processor seconds of processes and their children during a job."""
     before = {process: used_by(process) for process in processes}
     work()
     return sum(sum(work_between(then, used_by(it), it)) for it, then in before.items())
 
 
 def _typical(query: StreamingQuery) -> float:
-    """The median batch, without the first, which starts what all others use."""
+    """The median batch, without the first, which starts the workers."""
     progress = [each for each in query.recentProgress if each.numInputRows]
     return statistics.median(each.durationMs["triggerExecution"] / 1e3 for each in progress[1:])
 
 
 class _Both:
-    """The same records through both connectors; what is read was written by the first writes."""
+    """The same records through both connectors; the first writes are what is read later."""
 
     def __init__(self, spark: SparkSession, directory: Path, address: str, records: int) -> None:
         self._spark, self._directory, self._address = spark, directory, address
@@ -171,7 +171,7 @@ class _Both:
         frame.write.format("kafka").options(**options).save()
 
     def _make_topic(self, topic: str, partitions: int) -> None:
-        """With the partitions of ours; a topic that a write creates would have one."""
+        """Create the topic with our number of partitions; Kafka's default is one."""
         java = self._spark._jvm.java.util  # type: ignore[union-attr]
         kafka = self._spark._jvm.org.apache.kafka.clients.admin  # type: ignore[union-attr]
         settings = java.HashMap()

@@ -1,4 +1,4 @@
-"""The brokers' layouts: reads and encoding against memcpy and against plain Python parsers."""
+"""The brokers' layouts: reads and encoding compared with memcpy and plain Python parsers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Parser = Callable[[bytes], list[Any]]
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the layouts' table. ``directory`` is empty, and may be left full."""
+    """Every row of the layouts' table. ``directory`` is empty at the start."""
     yield from row_encode(sizes)
     for layout, parser in (("rustlog", _parse_rustlog), ("cursus", _parse_cursus)):
         path = directory / layout
@@ -51,7 +51,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 def sealed_read(
     path: Path, layout: str, records: int, sizes: Sizes, parse: Parser
 ) -> Iterator[Row]:
-    """All records of closed files to Arrow, against a copy of the bytes and a Python walker."""
+    """All records of sealed files to Arrow, compared with a copy of the bytes and a Python loop."""
     files = sorted(path.rglob("*.log"))
     log_bytes = sum(file.stat().st_size for file in files)
     sample = _sample(files[0], records, sizes.loop_records, log_bytes)
@@ -73,7 +73,7 @@ def sealed_read(
 
 
 def first_read(path: Path, records: int, sizes: Sizes) -> Row:
-    """The first read of files that nobody has an index of, against the one after it."""
+    """The first read of files without an index in memory, compared with the next one."""
 
     def first() -> float:
         shutil.rmtree(path / ".cursus-spark")
@@ -90,7 +90,7 @@ def first_read(path: Path, records: int, sizes: Sizes) -> Row:
 
 
 def broker_read(path: Path, records: int, sizes: Sizes) -> Row:
-    """Messages with key, producer and sequence number, against a plain parser of all fields."""
+    """Messages with key, producer and sequence number, compared with a plain parser."""
     files = sorted(path.rglob("*.log"))
     log_bytes = sum(file.stat().st_size for file in files)
     sample = _sample(files[0], records, sizes.loop_records, log_bytes)
@@ -109,7 +109,7 @@ def broker_read(path: Path, records: int, sizes: Sizes) -> Row:
 
 
 def row_encode(sizes: Sizes) -> Iterator[Row]:
-    """Records framed, against a copy of the framed bytes into a fresh buffer."""
+    """Encoding of records, compared with a copy of the encoded bytes into a new buffer."""
     column = data.values(max(1, min(sizes.append_bytes, 64 * MIB) // RECORD_BYTES))
     for name, fmt in (("cursus", CURSUS), ("rustlog", RUSTLOG)):
         encoded = encode_rows(column, fmt)
@@ -135,7 +135,7 @@ def row_encode(sizes: Sizes) -> Iterator[Row]:
 
 
 def build(path: Path, layout: str, size: int) -> int:
-    """A topic of closed files with ``size`` bytes of records, and one record in an open file."""
+    """A topic of sealed files with ``size`` bytes of records, and one record in an active file."""
     count = max(1, size // RECORD_BYTES)
     piece = data.values(min(count, _BUILD_RECORDS))
     Store.open(path, layout=layout, create=True).close()
@@ -165,7 +165,7 @@ def _message_columns(first: int, rows: int) -> dict[str, Any]:
 
 
 def _index_broker(path: Path) -> None:
-    """Give each log the index that the broker writes: an entry every 4096 bytes, zeros behind."""
+    """Write the index of each log as the broker does: an entry per 4096 bytes, then zeros."""
     for file in path.rglob("*.log"):
         view = file.read_bytes()
         base = int(file.name[-24:-4])
@@ -187,7 +187,7 @@ def _consume(store: Store, records: int) -> None:
 
 
 def _copy(files: list[Path]) -> None:
-    """The same bytes into buffers that nobody has used before, as a read's results are."""
+    """Copy the same bytes into new buffers, as a read does."""
     maps = [np.memmap(file, np.uint8, "r") for file in files if file.stat().st_size]
     waiting: list[npt.NDArray[np.uint8]] = []
     size = 0
@@ -201,7 +201,7 @@ def _copy(files: list[Path]) -> None:
 
 
 def _sample(file: Path, records: int, wanted: int, log_bytes: int) -> bytes:
-    """The beginning of a log: whole records and a rest that the parsers leave."""
+    """The beginning of a log: whole records, and a rest that the parsers ignore."""
     size = int(log_bytes / records * min(records, wanted))
     with file.open("rb") as log:
         return log.read(size)
@@ -212,7 +212,7 @@ def _scaled(samples: Samples, factor: float) -> Samples:
 
 
 def _parse_cursus(log: bytes) -> list[tuple[int, bytes]]:
-    """What a plain reader of such a file does: one record at a time, offsets by counting."""
+    """Parse one record at a time and count offsets, as a plain reader does."""
     found = []
     offset, position, end = 0, 0, len(log)
     while position + 4 <= end:
@@ -227,7 +227,7 @@ def _parse_cursus(log: bytes) -> list[tuple[int, bytes]]:
 
 
 def _parse_rustlog(log: bytes) -> list[tuple[int, bytes]]:
-    """The same with offsets in the headers."""
+    """Parse one record at a time, with offsets from the headers."""
     found = []
     position, end = 0, len(log)
     while position + 12 <= end:
@@ -241,7 +241,7 @@ def _parse_rustlog(log: bytes) -> list[tuple[int, bytes]]:
 
 
 def _parse_broker(log: bytes) -> list[tuple[Any, ...]]:
-    """What a plain reader of the broker's files does: every field of form E, in order."""
+    """Parse every field of form E in order, as a plain reader does."""
     found, position, end = [], 0, len(log)
     while position + 4 <= end:
         (length,) = _LENGTH.unpack_from(log, position)

@@ -1,4 +1,4 @@
-"""The care of a log against what the machine can do: copies of files, decompression alone."""
+"""Maintenance of a log compared with the machine: copies of files, decompression alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_MEMORY_MB = 256
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the table. ``directory`` is empty, and may be left full."""
+    """Every row of the table. ``directory`` is empty at the start."""
     yield from merging(sizes, directory / "merge")
     yield from recompressing(sizes, directory / "recompress")
     yield from compressed_reads(sizes, directory / "compressed")
@@ -36,7 +36,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def merging(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Many small segments into full ones, durably, against durable copies of the same files."""
+    """Durable merges of small segments, compared with durable copies of the same files."""
     config = StoreConfig(segment_bytes=_SMALL_SEGMENT)
     template = directory / "template"
     data.build(template, config, "t", sizes.append_bytes)
@@ -45,7 +45,7 @@ def merging(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def read_of_small_commits(sizes: Sizes, directory: Path) -> Row:
-    """All records of a topic whose segments hold a hundred each, and of the same one merged."""
+    """All records of a topic with a hundred records per segment, before and after a merge."""
     count = 100 * sizes.few_segments
     scattered, merged = directory / "scattered", directory / "merged"
     for path in (scattered, merged):
@@ -74,7 +74,7 @@ def read_of_small_commits(sizes: Sizes, directory: Path) -> Row:
 
 
 def recompressing(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Compressed segments to uncompressed ones, against copies of as many bytes.
+    """Compressed segments to uncompressed ones, compared with copies of the same size.
 
     The records cannot be compressed, so both have the same size.
     """
@@ -112,7 +112,7 @@ def _against_copy(what: str, directory: Path, work: Callable[[Store], object], r
 
 
 def _clone(template: Path, target: Path) -> None:
-    """A store of its own at once: segments are never changed in place, so names are enough."""
+    """Clone a store by hard links: segments are never changed in place."""
     for file in template.rglob("*"):
         new = target / file.relative_to(template)
         if file.is_dir():
@@ -134,7 +134,7 @@ def _copy_all(files: Sequence[Path], directory: Path) -> None:
 
 
 def compressed_reads(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """All records of a compressed topic, against Arrow's codec alone on the same buffers."""
+    """All records of a compressed topic, compared with Arrow's codec on the same buffers."""
     yield _compressed_read("lz4", sizes, directory / "lz4")
     yield _compressed_read("zstd", sizes, directory / "zstd")
 
@@ -162,7 +162,7 @@ def _compressed_read(codec: Compression, sizes: Sizes, path: Path) -> Row:
 
 
 def _build_text(path: Path, codec: Compression, size: int) -> int:
-    """A topic of records like those of an application, which a codec halves or better."""
+    """A topic of records like those of an application; a codec at least halves them."""
     count = max(100, size // 120)
     numbers = np.random.default_rng(3).integers(0, 10**6, count)
     rows = [
@@ -180,7 +180,7 @@ def _build_text(path: Path, codec: Compression, size: int) -> int:
 
 
 def _bodies(store: Store) -> list[tuple[pa.Buffer, int]]:
-    """The compressed bodies of a topic's closed segments, and what they decompress to."""
+    """The compressed bodies of a topic's sealed segments, and their decompressed sizes."""
     found = []
     for info in store.segments("t", 0)[:-1]:
         mapped = pa.memory_map(str(Path(store.path) / info.path)).read_buffer()
@@ -205,7 +205,7 @@ def _consume(store: Store, records: int) -> None:
 
 
 def compaction(sizes: Sizes, path: Path) -> Iterator[Row]:
-    """Records of which each key has ten, compacted in a process of its own: speed and memory."""
+    """Ten records per key, compacted in a separate process: speed and memory."""
     records = sizes.read_bytes // data.RECORD_BYTES
     keys = max(1, records // _RECORDS_PER_KEY)
     _build_keyed(path, records, keys)

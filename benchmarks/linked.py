@@ -1,5 +1,5 @@
-"""Large stores in no time: one segment under many names, which is sound because its frames count
-offsets from the segment's base."""
+"""Large stores at once: one segment under many names. This works because frames count offsets
+from the base of their segment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_LINKS = 30_000
 
 
 def sparse_segments(path: Path, segments: int, partitions: int) -> None:
-    """Names and sizes of many closed segments; there is nothing in them to be read."""
+    """Names and sizes of many sealed segments, without readable content."""
     vfs = _create(path, partitions)
     share = segments // partitions
     for partition in range(partitions):

@@ -1,8 +1,8 @@
-"""How the benchmarks measure: sides take turns, the best of several rounds counts.
+"""How the benchmarks measure: the sides alternate, and the best of several rounds counts.
 
-A machine that does other work slows both sides, but rarely at the same moment. So the sides of a
-comparison alternate inside one run, each keeps its best time, and the spread between the best and
-the median says how far the figure can be trusted.
+Other work on the machine slows both sides, but rarely at the same time. So the sides of a
+comparison alternate in one run, each counts with its best time, and the spread between the best and
+the median shows how reliable the figure is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Samples:
 
 
 def spread_of(*sides: Samples) -> float | None:
-    """The larger spread of a comparison's sides; None if one of them was measured once."""
+    """The larger spread of both sides; None if one of them was measured once."""
     spreads = [side.spread for side in sides]
     known = [spread for spread in spreads if spread is not None]
     return max(known) if len(known) == len(spreads) else None
@@ -45,7 +45,7 @@ def spread_of(*sides: Samples) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a ratio must reach, or must not pass."""
+    """The limit of a ratio: at least, or at most."""
 
     direction: Literal["at least", "at most"]
     limit: float
@@ -59,9 +59,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: our figure, the baseline's, their ratio and what it must reach.
+    """One line of the table: our figure, the baseline's, their ratio and its limit.
 
-    What was measured once, as memory is, has no spread.
+    A figure that was measured once, such as memory, has no spread.
     """
 
     what: str
@@ -83,14 +83,14 @@ class Row:
 
 
 def clock(action: Callable[[], object]) -> float:
-    """Seconds that one call takes."""
+    """Seconds of one call."""
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
 
 
 def interleaved(sides: Mapping[str, Side], rounds: int, warmups: int = 1) -> dict[str, Samples]:
-    """Run all sides ``rounds`` times, turn by turn, each round starting with another one."""
+    """Run all sides ``rounds`` times, alternating; each round starts with another side."""
     names = list(sides)
     for name in names * warmups:
         sides[name]()

@@ -1,7 +1,7 @@
-"""Reads a topic in a process of its own and prints how much private memory that took.
+"""Reads a topic in a separate process and prints its private memory.
 
-Pages of a mapped file count in a process's resident size but belong to the page cache, so what is
-measured is anonymous memory: what only this process holds.
+Pages of a mapped file count in a process's resident size but belong to the page cache. So this
+measures anonymous memory, which only this process has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def anonymous_bytes() -> int:
 
 
 def growth(path: str, topic: str) -> int:
-    """Most anonymous memory, over that before the first read, while reading a topic to its end."""
+    """Peak of anonymous memory during a read of a topic, minus that before the read."""
     with Store.open(path) as store:
         start = peak = anonymous_bytes()
         for number, _ in enumerate(store.read(topic, 0)):

@@ -1,7 +1,7 @@
-"""Whose processor time a Spark read and a Spark write take: the JVM's, Python's, the kernel's.
+"""Processor time of a Spark read and a Spark write, by JVM, Python and kernel.
 
-Seconds on the clock hide who worked, because two processors share a job. Here the processes of
-Spark are asked instead, before and after, for ours and for the ceiling: what differs is ours.
+Elapsed seconds do not show which process worked, because two processors share a job. So this reads
+the processor time of Spark's processes before and after, for cursus and for the ceiling.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PARTS = {"jvm": "the JVM's code", "python": "Python's code", "kernel": "sockets 
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every part of a read and of two writes, against the same part of the ceiling."""
+    """Every part of a read and of two writes, compared with the same part of the ceiling."""
     if not _PROC.is_dir():
         print("! no /proc here: whose processor time a job takes cannot be asked")
         return
@@ -97,7 +97,7 @@ def _jobs(spark: SparkSession, records: int, directory: Path) -> dict[str, Calla
 
 
 def work_between(before: dict[int, Used], after: dict[int, Used], jvm: int) -> Work:
-    """What was done by the processes that are still there; Spark keeps its workers."""
+    """The work of the processes that still run; Spark keeps its workers."""
     jvm_ticks = python_ticks = kernel_ticks = 0
     for process, (user, system) in after.items():
         earlier = before.get(process, Used(0, 0))
@@ -106,7 +106,7 @@ def work_between(before: dict[int, Used], after: dict[int, Used], jvm: int) -> W
             jvm_ticks += user - earlier.user
         else:
             python_ticks += user - earlier.user
-    # A tick is the least that can be seen, and keeps a tiny job's ratio a number.
+    # A tick is the smallest unit; at least one avoids a division by zero for tiny jobs.
     return Work(*(max(ticks, 1) / TICKS for ticks in (jvm_ticks, python_ticks, kernel_ticks)))
 
 
@@ -116,7 +116,7 @@ def jvm_of(spark: SparkSession) -> int:
 
 
 def used_by(top: int) -> dict[int, Used]:
-    """Ticks that a process and every process below it have used until now."""
+    """Ticks of a process and all its children until now."""
     parents, used = {}, {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -124,7 +124,7 @@ def used_by(top: int) -> dict[int, Used]:
                 text = (entry / "stat").read_text()
             except (FileNotFoundError, ProcessLookupError):
                 continue  # ended between the listing and this
-            # The name in brackets may hold anything; what follows it is numbers.
+            # The name in brackets may contain anything; numbers follow it.
             fields = text.rpartition(")")[2].split()
             parents[int(entry.name)] = int(fields[1])
             used[int(entry.name)] = Used(int(fields[11]), int(fields[12]))

@@ -1,7 +1,7 @@
-"""Where the time of a Spark read goes, and what Spark's settings change about reads and writes.
+"""Where the time of a Spark read goes, and how Spark's settings change reads and writes.
 
-Some settings count only when a session starts, so each is measured in a process of its own: the
-processes take turns like the sides of any other comparison.
+Some settings apply only when a session starts, so each is measured in a separate process. The
+processes alternate like the sides of any other comparison.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .spark_batch import fill
 _ROOT = Path(__file__).resolve().parent.parent
 _RECORDS = {data.FULL: 2_000_000, data.QUICK: 1_000_000, data.TINY: 20_000}
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-# Batches of a read are ours, whatever Spark's setting says; those of a write are Spark's.
+# Spark's setting changes the batches of a write; the reader chooses those of a read.
 SETTINGS = {
     "unix sockets": {"spark.python.unix.domain.socket.enabled": "true"},
     "1,000 rows a batch": {_BATCH: "1000"},
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """The share of our own code in a read, then each setting against the defaults."""
+    """The share of our own code in a read, then each setting compared with the defaults."""
     records = _RECORDS[sizes]
     path = directory / "log"
     fill(path, "t", records)
@@ -68,7 +68,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def _read_alone(path: Path, records: int) -> None:
-    """The same records through the engine, one partition after the other, on one core."""
+    """The same records through the engine, one partition after another, on one core."""
     with Store.open(path) as store:
         rows = sum(
             batch.num_rows

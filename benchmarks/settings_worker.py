@@ -19,7 +19,7 @@ _ROUNDS = 4
 
 
 def main(path: str, records: str, *settings: str) -> None:
-    """Read the topic ``t`` at ``path`` into nothing, and write as much beside it, several times."""
+    """Read the topic ``t`` at ``path`` and discard it, and write the same amount, several times."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "3g")

@@ -1,4 +1,4 @@
-"""Spark's batch reads and writes against what a Python source can reach, Parquet and JSON."""
+"""Spark's batch reads and writes compared with the ceiling of a Python source, Parquet, JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Amount(NamedTuple):
-    """How much this benchmark works on: the bars are meant for the first."""
+    """How much data this benchmark uses: the bars are for the first amount."""
 
     records: int
     segments: int
@@ -46,7 +46,7 @@ _AMOUNTS = {
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the table. ``directory`` is empty, and may be left full."""
+    """Every row of the table. ``directory`` is empty at the start."""
     amount = _AMOUNTS[sizes]
     yield from planning(amount, directory)
     yield from memory(amount, directory)
@@ -59,7 +59,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 @contextmanager
 def session(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """The session there is, or one for this benchmark, with these settings besides."""
+    """The active session, or a new one for this benchmark, with these settings too."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     found = SparkSession.getActiveSession()
     builder = SparkSession.builder.master("local[2]")
@@ -85,7 +85,7 @@ def session(directory: Path, settings: Mapping[str, str] | None = None) -> Itera
 
 
 def planning(amount: Amount, directory: Path) -> Iterator[Row]:
-    """Every segment of a large topic into tasks, as the driver does it and hands them over."""
+    """Plan the tasks for every segment of a large topic, and pickle them, as the driver does."""
     many, few = amount.segments, amount.segments // 10
     for count in (many, few):
         linked.sparse_segments(directory / f"plan-{count}", count, _PARTITIONS)
@@ -111,13 +111,13 @@ def _plan(path: Path) -> list[bytes]:
 
 
 def memory(amount: Amount, directory: Path) -> Iterator[Row]:
-    """Private memory of a task, over that of the idle process: one closed, one open segment."""
+    """Private memory of a task, minus that of the idle process: a sealed and an active segment."""
     path, bar = directory / "memory", Bar("at most", 300)
     config = StoreConfig(segment_bytes=4 << 30)
-    data.build(path, config, "closed", amount.memory_bytes)
-    data.build(path, config, "open", amount.memory_bytes, sealed=False)
+    data.build(path, config, "sealed", amount.memory_bytes)
+    data.build(path, config, "active", amount.memory_bytes, sealed=False)
     records = amount.memory_bytes // (2 * RECORD_BYTES) // 10_000 * 10_000
-    for task, what in (("read", "closed"), ("read", "open"), ("write", str(records))):
+    for task, what in (("read", "sealed"), ("read", "active"), ("write", str(records))):
         command = [sys.executable, "-m", "benchmarks.worker_memory", task, str(path), what]
         done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
         used = int(done.stdout) / 1e6
@@ -128,7 +128,7 @@ def memory(amount: Amount, directory: Path) -> Iterator[Row]:
 
 
 def one_record(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """A read by offset out of a large topic, and the same of a topic of one record."""
+    """A read by offset in a large topic, and in a topic of one record."""
     large, small = directory / "large", directory / "small"
     end = linked.repeated_segment(large, amount.large_bytes, amount.segment_bytes)
     linked.repeated_segment(small, 1, 1)
@@ -154,7 +154,7 @@ def one_record(amount: Amount, directory: Path, spark: SparkSession) -> Iterator
 
 
 def one_moment(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """A read that begins at a time and ends a record later, out of many segments and out of few."""
+    """A read of one record by time, in many segments and in few."""
     many, few = directory / "many", directory / "few"
     ends = {path: data.build_segments(path, count) for path, count in (
         (many, sizes.few_segments * 10), (few, sizes.few_segments),
@@ -232,9 +232,9 @@ def _against_parquet(
 
 
 def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """Durable, committed writes of keyed and of plain rows, against bytes that are only written.
+    """Durable, committed writes of keyed and plain rows, compared with bytes that are only written.
 
-    The rows are made before, so that making them pulls no two sides together.
+    The rows are generated before, so that no measurement includes that.
     """
     size = amount.records * RECORD_BYTES
     plain, keyed = rows_to_write(spark, amount.records)
@@ -274,7 +274,7 @@ def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
 
 
 def rows_to_write(spark: SparkSession, records: int) -> tuple[DataFrame, DataFrame]:
-    """Records without keys, and the same with keys; made once and kept."""
+    """Records without keys, and the same with keys; generated once and cached."""
     value = f"unhex(lpad(hex(id * 7919), {2 * RECORD_BYTES}, 'ab45')) value"
     rows = spark.range(0, records, 1, _PARTITIONS)
     plain = rows.selectExpr(value).persist()
@@ -284,7 +284,7 @@ def rows_to_write(spark: SparkSession, records: int) -> tuple[DataFrame, DataFra
 
 
 def fill(path: Path, topic: str, records: int) -> None:
-    """Equal partitions of 8192-record frames, as a large write leaves them."""
+    """Equal partitions of 8192-record frames, as a large write creates them."""
     Store.open(path, create=True).close()
     share = records // _PARTITIONS
     values = data.values(min(share, 500_000))
@@ -311,7 +311,7 @@ def _cursus(spark: SparkSession, path: Path, topic: str, schema: str = "") -> Da
 
 
 def drain(frame: DataFrame) -> float:
-    """Seconds that it takes to make every row and keep none."""
+    """Seconds to compute every row and discard it."""
     return clock(lambda: frame.write.format("noop").mode("overwrite").save())
 
 

@@ -1,4 +1,4 @@
-"""Structured Streaming against a trivial source and sink, and against our own batch queries."""
+"""Structured Streaming compared with a trivial source and sink, and with batch queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATIENCE_S = 600
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every row of the streaming table. ``directory`` is empty, and may be left full."""
+    """Every row of the streaming table. ``directory`` is empty at the start."""
     yield from idle_polls(sizes, directory)
     with session(directory) as spark:
         spark.dataSource.register(TrivialSource)
@@ -41,7 +41,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def idle_polls(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """What a trigger without news costs: both calls that Spark makes."""
+    """The cost of a trigger without new records: both calls that Spark makes."""
     for topics, partitions in ((1, _POLLED), (_POLLED, 1)):
         path = directory / f"polled-{topics}"
         Store.open(path, create=True).close()
@@ -66,7 +66,7 @@ def idle_polls(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def micro_batches(sizes: Sizes, directory: Path, spark: SparkSession) -> tuple[float, Row]:
-    """The duration of small batches from topic to topic; returns the floor as well."""
+    """The duration of small batches from topic to topic; also returns the floor."""
     batches = max(3, min(20, sizes.lookups // 10))
     path = directory / "small"
     _fill(path, {"in": 1}, batches * _ROWS * RECORD_BYTES)
@@ -86,7 +86,7 @@ def micro_batches(sizes: Sizes, directory: Path, spark: SparkSession) -> tuple[f
 
 
 def latency(sizes: Sizes, directory: Path, spark: SparkSession, floor: float) -> Iterator[Row]:
-    """From ``append`` of a handler to a task of the sink that holds the record."""
+    """Time from ``append`` of a handler to the sink's task that gets the record."""
     path, ages = directory / "latency", directory / "ages"
     _fill(path, {"in": 1}, 0)
     ages.touch()
@@ -104,7 +104,7 @@ def latency(sizes: Sizes, directory: Path, spark: SparkSession, floor: float) ->
         _wait_for(lambda: query.lastProgress is not None)
         for number in range(count + 5):
             handler.append(str(time.time()).encode()).result()
-            # At no fixed place of the query's round.
+            # Not in step with the query's triggers.
             time.sleep(floor * (0.5 + number * 0.618 % 1))
         _wait_for(lambda: len(_ages(ages)) == count + 5)
     query.stop()
@@ -117,7 +117,7 @@ def latency(sizes: Sizes, directory: Path, spark: SparkSession, floor: float) ->
 
 
 def throughput(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """Large batches: from a topic to nothing, and from topic to topic."""
+    """Large batches: from a topic to a no-op sink, and from topic to topic."""
     path = directory / "large"
     size = _fill(path, {"in": _PARTITIONS}, sizes.read_bytes // 2)
     whole = spark.read.format("cursus").option("subscribe", "in").load(str(path))
@@ -144,7 +144,7 @@ def throughput(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[R
 
 
 def _topic_to_topic(sizes: Sizes, directory: Path, spark: SparkSession) -> Iterator[Row]:
-    """Against the slower of its halves, and against both, which share the cores with each other."""
+    """Compared with its slower half, and with both halves, which share the cores."""
     path = directory / "copied"
     size = _fill(path, {"in": _PARTITIONS}, sizes.read_bytes // 2)
     whole = spark.read.format("cursus").option("subscribe", "in").load(str(path))
@@ -211,7 +211,7 @@ def _copy(
 
 
 def _run(writer, directory: Path, path: str | None = None) -> StreamingQuery:  # type: ignore[no-untyped-def]
-    """Run a query over all there is, to its end."""
+    """Run a query over all current records."""
     checkpoint = str(directory / "checkpoints" / str(uuid.uuid4()))
     started = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     query: StreamingQuery = started.start(path) if path else started.start()
@@ -229,7 +229,7 @@ def _durations(query: StreamingQuery) -> list[float]:
 
 
 def _typical(query: StreamingQuery) -> float:
-    """The median batch, without the first, which starts what all others use."""
+    """The median batch, without the first, which starts the workers."""
     return statistics.median(_durations(query)[1:])
 
 

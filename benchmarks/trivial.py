@@ -1,4 +1,4 @@
-"""The least a Python streaming source and sink can do: the floor under every micro-batch."""
+"""A Python streaming source and sink that do the minimum: the floor of every micro-batch."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .data import RECORD_BYTES
 class TrivialSource(DataSource):
     """``.format("trivial")``: ``batches`` batches of ``rows`` constant records, and a sink.
 
-    The sink throws the rows away. With the option ``latencies`` it takes each value for the time it
-    was made at, and appends to that file how many seconds ago that was.
+    The sink discards the rows. With the option ``latencies`` each value is the time it was written,
+    and the sink appends its age in seconds to that file.
     """
 
     @classmethod
@@ -45,7 +45,7 @@ class TrivialSource(DataSource):
 
 
 class TrivialReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Counts batches; one task each."""
+    """Counts batches, with one task each."""
 
     def __init__(self, rows: int, batches: int) -> None:
         self._rows, self._batches = rows, batches
@@ -81,7 +81,7 @@ class Done(WriterCommitMessage):
 
 
 class TrivialWriter(DataSourceStreamArrowWriter):
-    """Looks at nothing but the number of rows, or at their age."""
+    """Reads only the number of rows, or their age."""
 
     def __init__(self, latencies: str | None) -> None:
         self._latencies = latencies

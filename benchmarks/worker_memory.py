@@ -1,4 +1,4 @@
-"""What a Spark task of ours does, in a process of its own: prints the private memory it took."""
+"""Does the work of a Spark task in a separate process; prints its private memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVERY = 20
 
 
 def read(path: str, topic: str, watch: Callable[[], None]) -> None:
-    """All of a topic as one task."""
+    """Read a whole topic as one task."""
     options = {"path": path, "subscribe": topic, "maxBytesPerPartition": "1t"}
     reader = CursusDataSource(options).reader(read_schema(include_headers=False))
     for task in reader.partitions():
@@ -29,7 +29,7 @@ def read(path: str, topic: str, watch: Callable[[], None]) -> None:
 
 
 def write(path: str, records: str, watch: Callable[[], None]) -> None:
-    """Keyed rows for every partition of a topic, as one task."""
+    """Write keyed rows to every partition of a topic, as one task."""
     options = parse_write_options({"path": path, "topic": "written", "numPartitions": "64"})
     schema = StructType().add("key", BinaryType()).add("value", BinaryType())
     batch = pa.RecordBatch.from_arrays(
@@ -45,7 +45,7 @@ def write(path: str, records: str, watch: Callable[[], None]) -> None:
 
 
 def growth(task: Callable[[str, str, Callable[[], None]], None], path: str, what: str) -> int:
-    """Most anonymous memory over that before."""
+    """Peak of anonymous memory, minus that before."""
     start = peak = anonymous_bytes()
     calls = 0
 

@@ -1,7 +1,7 @@
-"""Spark reads and writes of many shapes of records, against the file formats Spark has itself.
+"""Spark reads and writes of many shapes of records, compared with Spark's own file formats.
 
-One shape is the middle: 100 bytes, no key, four partitions, uncompressed. Each of the others
-differs from it in one thing.
+The base shape is: 100 bytes, no key, four partitions, uncompressed. Each other shape differs from
+it in one property.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES = {data.FULL: 200_000_000, data.QUICK: 40_000_000, data.TINY: 400_000}
 
 
 class Shape(NamedTuple):
-    """What a workload consists of."""
+    """The properties of a workload's records."""
 
     record_bytes: int = 100
     keyed: bool = False
@@ -58,7 +58,7 @@ SHAPES = (
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
-    """Every shape against Parquet, and the middle one against every format there is."""
+    """Every shape compared with Parquet, and the base shape with every format."""
     rounds = 3 if sizes is not data.TINY else 1
     with session(directory) as spark:
         for shape in SHAPES:
@@ -90,7 +90,7 @@ def _against_parquet(
 
 
 def _against_formats(spark: SparkSession, size: int, directory: Path, rounds: int) -> Iterator[Row]:
-    """The middle shape; text and JSON hold the value as base64, as bytes need it there."""
+    """The base shape; text and JSON store the value as base64, because it is binary."""
     frame, ours = _records(spark, MIDDLE, size), directory / "ours"
     texts = frame.selectExpr("base64(value) value")
     frames = {"parquet": frame, "json": texts, "text": texts, "avro": frame}
@@ -114,7 +114,7 @@ def _against_formats(spark: SparkSession, size: int, directory: Path, rounds: in
 
 
 def _layouts(spark: SparkSession, size: int, directory: Path, rounds: int) -> Iterator[Row]:
-    """The middle shape in every layout: durable writes and reads of all columns."""
+    """The base shape in every layout: durable writes, and reads of all columns."""
     frame = _records(spark, MIDDLE, size)
     sides: dict[str, Callable[[], float]] = {}
     for layout in ("native", *FOREIGN):
@@ -132,7 +132,7 @@ def _layouts(spark: SparkSession, size: int, directory: Path, rounds: int) -> It
 
 
 def _records(spark: SparkSession, shape: Shape, size: int) -> DataFrame:
-    """Made once and kept, so that making them is in no measurement."""
+    """Generated once and cached, so that no measurement includes that."""
     count = max(shape.partitions, size // shape.record_bytes)
     digits = min(shape.record_bytes, 1000) * 2
     value = f"unhex(lpad(hex(id * 7919), {digits}, 'ab45'))"
@@ -168,7 +168,7 @@ def _read_back(load: Callable[[str], DataFrame], path: Path) -> float:
 
 
 def _is_there(spark: SparkSession, source: str, directory: Path) -> bool:
-    """Whether Spark can write such files: Avro is a package of its own."""
+    """Whether Spark can write such files: Avro is a separate package."""
     path = directory / f"probe-{source}"
     try:
         spark.sql("select 'x' value").write.format(source).save(str(path))
