@@ -24,9 +24,9 @@ from ..io.durable import (
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import TIMESTAMP_SUPPLIED, Int64s
 from ..vfs import Vfs
-from .chunks import is_zero_tail
 from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from .layout import RowLayout
+from .segment_reader import is_zero_tail
 from .segments import RowSegments
 
 _MOST_BYTES = 8 << 20

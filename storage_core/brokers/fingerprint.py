@@ -12,7 +12,7 @@ from ..commit.intents import PartitionIntent
 from ..vfs import Vfs
 from .layout import RowLayout
 from .log import RowLog
-from .row_end import LAST_BYTES
+from .segments import LAST_BYTES
 
 
 class LastBytes:

@@ -1,26 +1,40 @@
-"""The cursus broker's transactions: which records a reader may see, and how far.
+"""Isolation of a partition: how far a reader of a cursus broker's transactions may read, and what.
 
-What is visible depends on every transaction of the partition, so all of it has to be looked at
-once. What counts of a closed file is little; it is kept in memory and, where the directory can be
-written, in ``.cursus-spark/index/<topic>-<partition>.txns``. The open file is followed as it grows.
+What ``read_committed`` delivers depends on every transaction of the partition, so the whole log has
+to be searched once. What counts of a sealed file is little. It is kept in memory and, where the
+directory can be written, in ``.cursus-spark/index/<topic>-<partition>.txns``. The active file is
+followed as it grows.
+
+The file is JSON with a checksum: per log file its size and time, and per record that matters its
+offset, id, epoch, state and marker. It is a hint: a log file of another size or time is searched
+again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
-from ..io.durable import read_file
+import numpy as np
+import pyarrow as pa
+
+from ..errors import DamagedMetadataError, StorageError
+from ..io import json_files
+from ..io.durable import read_file, replace_file
+from ..io.locks import ensure_lock_file, locked
+from ..layouts.broker_names import STATE_DIRECTORY
 from ..segments.listing import Listing
 from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
-from .chunks import Chunk
-from .transaction_file import Remembered, TransactionFile
+from .segment_reader import Chunk
 from .transactions import Isolation, Journal, TransactionColumns, TransactionIndex, parse_journal
 
 JOURNAL = "__transaction_state.journal"
 _MAX_JOURNAL_BYTES = 1 << 30
+_FORMAT = 1
+_MAX_ENTRIES = 100_000
 
 
 def high_watermark(vfs: Vfs, topic: str, partition: int, log_end: int) -> int:
@@ -151,3 +165,67 @@ class PartitionIsolation:
             return tuple(found.essential() for found in chunks if found is not None)
         finally:
             segment.close()
+
+
+class Remembered(NamedTuple):
+    """What matters of the transactions in one file of this size and time."""
+
+    size: int
+    modified_ns: int
+    found: tuple[TransactionColumns, ...]
+
+
+class TransactionFile:
+    """The remembered transactions of one partition. Not thread-safe."""
+
+    def __init__(self, vfs: Vfs, topic: str, partition: int) -> None:
+        self._vfs = vfs
+        self._path = f"{STATE_DIRECTORY}/index/{topic}-{partition}.txns"
+        self._known: dict[str, Remembered] | None = None
+
+    def get(self, path: str) -> Remembered | None:
+        """What is known of a log file."""
+        if self._known is None:
+            self._known = {}
+            with suppress(DamagedMetadataError, KeyError, TypeError, ValueError, pa.ArrowException):
+                fields = json_files.read(self._vfs, self._path) or {}
+                if fields.get("format") == _FORMAT:
+                    self._known = {name: _load(file) for name, file in fields["files"].items()}
+        return self._known.get(path)
+
+    def save(self, current: Mapping[str, Remembered]) -> None:
+        """Remember these; in memory alone where we may not write or they are too many."""
+        self._known = dict(current)
+        if (
+            sum(len(part.offsets) for file in current.values() for part in file.found)
+            > _MAX_ENTRIES
+        ):
+            return
+        lock = f"{STATE_DIRECTORY}/index/lock"
+        files = {path: _dump(file) for path, file in current.items()}
+        with suppress(OSError, StorageError):
+            ensure_lock_file(self._vfs, lock)
+            with locked(self._vfs, lock, 0):
+                data = json_files.dump({"format": _FORMAT, "files": files})
+                replace_file(self._vfs, self._path, data, sync=False)
+
+
+def _dump(file: Remembered) -> dict[str, Any]:
+    rows: list[Any] = []
+    for part in file.found:
+        texts = [part.ids, part.states, part.markers]
+        columns = [[text.hex() for text in column.to_pylist()] for column in texts]
+        rows += zip(part.offsets.tolist(), part.epochs.tolist(), *columns, strict=True)
+    return {"size": file.size, "modified_ns": file.modified_ns, "rows": rows}
+
+
+def _load(file: Mapping[str, Any]) -> Remembered:
+    found: tuple[TransactionColumns, ...] = ()
+    if file["rows"]:
+        offsets, epochs, *texts = zip(*file["rows"], strict=True)
+        ids, states, markers = (
+            pa.array([bytes.fromhex(text) for text in column], pa.binary()) for column in texts
+        )
+        numbers = [np.array(column, dtype=np.int64) for column in (offsets, epochs)]
+        found = (TransactionColumns(numbers[0], ids, numbers[1], states, markers),)
+    return Remembered(int(file["size"]), int(file["modified_ns"]), found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,20 +19,62 @@ from ..layouts.broker_names import SegmentName
 from ..segments.listing import Listing, ListingCache
 from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
-from .chunks import is_zero_tail
 from .codecs.rows import Ending
 from .isolation import PartitionIsolation, high_watermark
-from .joined import ClosedFile, JoinedSource, joined_index
 from .layout import RowLayout
-from .row_end import LAST_BYTES, RowEnd, extended
-from .segment import RowSegment, WalkedEnd
+from .segment_reader import (
+    JoinedSource,
+    RowSegment,
+    SealedFile,
+    WalkedEnd,
+    is_zero_tail,
+    joined_index,
+)
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 from .transactions import Isolation
 
+LAST_BYTES = 256
 _MAX_INDEX_BYTES = 1 << 30
 _JOINED_BYTES = 4 << 20
 COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
+
+
+class RowEnd(NamedTuple):
+    """The end of the active segment: where whole records end, and the damage after them if any.
+
+    A file system uses names and inodes of deleted files again. So a file is the known one only if
+    the bytes before the end are still those in ``last``; ``life`` is another number for every file.
+    """
+
+    path: str
+    base: int
+    stat: FileStat
+    position: int
+    offset: int
+    torn: bool
+    compacted: bool
+    damage: BrokenFrameError | None
+    entries: SparseIndex
+    last: bytes
+    life: int
+
+    @property
+    def size(self) -> int:
+        return self.stat.size
+
+    def is_end_of(self, path: str, base: int, stat: FileStat) -> bool:
+        """Whether this is the end of a file as it is now."""
+        return (self.path, self.base, self.stat) == (path, base, stat)
+
+    def may_continue(self, path: str, base: int, source: Source) -> bool:
+        """Whether that file is this one with more after it."""
+        if (self.path, self.base) != (path, base) or self.damage is not None:
+            return False
+        if source.size < self.size:
+            return False
+        before = self.position - len(self.last)
+        return self.last == bytes(source.read(before, len(self.last)))
 
 
 class RowCaches:
@@ -126,9 +169,9 @@ class RowSegments:
             isolation=self._decide,
         )
 
-    def _small_files(self, base: int, listing: Listing) -> list[ClosedFile]:
+    def _small_files(self, base: int, listing: Listing) -> list[SealedFile]:
         """Closed files from this one on that are worth opening together."""
-        files: list[ClosedFile] = []
+        files: list[SealedFile] = []
         if not self._layout.ordinal or listing.names is None:
             return files
         room = _JOINED_BYTES
@@ -138,10 +181,10 @@ class RowSegments:
                 break
             room -= summary.size
             path, first = f"{listing.directory}/{listing.names[at]}", listing.bases[at]
-            files.append(ClosedFile(path, first, summary.size, _index_of(summary, first)))
+            files.append(SealedFile(path, first, summary.size, _index_of(summary, first)))
         return files
 
-    def _open_joined(self, files: list[ClosedFile], listing: Listing) -> RowSegment:
+    def _open_joined(self, files: list[SealedFile], listing: Listing) -> RowSegment:
         return RowSegment(
             self._layout,
             JoinedSource(self._vfs, files),
@@ -165,7 +208,7 @@ class RowSegments:
             return None
         with self._lock:
             known = self._end
-            if known is None or not known.is_of(path, base, stat):
+            if known is None or not known.is_end_of(path, base, stat):
                 self._end = self._find_end(path, base, known)
             return self._end
 
@@ -203,7 +246,7 @@ class RowSegments:
         fd = self._vfs.open(path, "read")
         stat = self._vfs.fstat(fd)
         source = WindowSource(self._vfs, fd, stat.size)
-        start = known if known is not None and known.may_go_on(path, base, source) else None
+        start = known if known is not None and known.may_continue(path, base, source) else None
         index = self._broker_index(path, stat.size) if start is None else start.entries
         compacted = self._has_holes(path, stat.size)
         segment = RowSegment(
@@ -227,7 +270,7 @@ class RowSegments:
                 walked.ending is not Ending.WHOLE,
                 compacted,
                 self._damage(path, source, walked),
-                extended(index, walked.entries),
+                _extended(index, walked.entries),
                 bytes(source.read(before, walked.position - before)),
                 next(self._lives) if start is None else start.life,
             )
@@ -290,3 +333,14 @@ class RowSegments:
 def _index_of(summary: Summary, base: int) -> SparseIndex:
     offsets = base + RECORDS_PER_ENTRY * np.arange(len(summary.entries), dtype=np.int64)
     return SparseIndex(offsets, summary.entries)
+
+
+def _extended(index: SparseIndex, entries: SparseIndex) -> SparseIndex:
+    """An index with the entries that a walk met, which are newer."""
+    if not len(entries.offsets):
+        return index
+    keep = index.positions < entries.positions[0]
+    return SparseIndex(
+        np.concatenate((index.offsets[keep], entries.offsets)),
+        np.concatenate((index.positions[keep], entries.positions)),
+    )

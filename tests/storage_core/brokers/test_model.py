@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_core import Store
-from storage_core.brokers import chunks, segment
+from storage_core.brokers import segment_reader
 from storage_core.brokers.codecs import row_walk
 from tests.support.broker_directories import (
     KINDS,
@@ -34,10 +34,10 @@ payloads = st.one_of(st.just(b""), st.binary(max_size=30), st.just(bytes(20)), s
 def small_steps() -> Iterator[None]:
     """Small files must have several chunks and walkers too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_FIRST_BYTES", 64)
-        patch.setattr(chunks, "_MOST_BYTES", 256)
-        patch.setattr(segment, "_FRAME_ROWS", 3)
-        patch.setattr(segment, "_ENTRY_ROWS", 2)
+        patch.setattr(segment_reader, "_FIRST_BYTES", 64)
+        patch.setattr(segment_reader, "_MOST_BYTES", 256)
+        patch.setattr(segment_reader, "_FRAME_ROWS", 3)
+        patch.setattr(segment_reader, "_ENTRY_ROWS", 2)
         patch.setattr(row_walk, "_FEW_WALKERS", 1)
         patch.setattr(row_walk, "_BLOCK_WALKERS", 3)
         yield
