@@ -145,7 +145,7 @@ def test_repair_does_not_choose_between_two_owners(tmp_path: Path) -> None:
     store = without_identity(tmp_path / "one")
     make_store(tmp_path / "two").close()
     shutil.copytree(tmp_path / "two/topics/t", tmp_path / "one/topics/u")
-    with pytest.raises(IdentityError, match="2 stores"):
+    with pytest.raises(IdentityError, match="2 different stores"):
         store.repair()
 
 
