@@ -1,4 +1,4 @@
-"""Settings of a store: one frozen, validated object, passed in; nothing is read at import."""
+"""Settings of a store: one frozen, validated object. Nothing is read at import."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class StoreConfig:
     """How a store writes, keeps and reads its logs. Units stand in the names.
 
     Attributes:
-        segment_bytes: A segment is closed before it would grow past this size.
-        segment_ms: A segment is closed at the first append after this age.
+        segment_bytes: A segment is sealed before it would grow past this size.
+        segment_ms: A segment is sealed at the first append after this age.
         frame_bytes: Most bytes of records in one frame; bounds the memory of a read.
-        frame_records: Most records in one frame; by default as many as Spark hands over at a time.
-        max_record_bytes: Largest record (key, value and headers) that is accepted.
+        frame_records: Most records in one frame; by default the size of Spark's batches.
+        max_record_bytes: Size of the largest record (key, value and headers) that is accepted.
         index_interval_bytes: Log bytes between two entries of the sparse index.
         compression: Codec for new frames: none, lz4 or zstd.
         compression_level: zstd level.
@@ -103,25 +103,25 @@ class StoreConfig:
             retention removes.
         cleanup_policy: ``delete`` lets retention remove old segments, ``compact`` lets compaction
             remove records whose key has a later one; or both.
-        delete_retention_ms: Compaction keeps the null value of a deleted key at least so long.
-        min_cleanable_dirty_ratio: Part of the closed segments that must be new for a compaction.
+        delete_retention_ms: Compaction keeps the tombstone of a deleted key at least this long.
+        min_cleanable_dirty_ratio: Share of the sealed segments that must be new for a compaction.
         compaction_memory_bytes: Memory for the keys of one pass of compaction.
         cold_compression: Background maintenance puts old segments under this codec; none: never.
         cold_compression_level: zstd level for them.
         cold_after_ms: Age of a segment's newest record that makes it old.
         merge_below_bytes: Background maintenance merges neighbouring segments smaller than this.
-        maintenance_interval_ms: How often a ``DiskManager`` looks after its logs; none: never.
+        maintenance_interval_ms: How often a ``DiskManager`` maintains its logs; none: never.
         scrub_interval_ms: How often it verifies every checksum; none: never.
         scrub_bytes_per_second: How fast it does so.
         index_cache_segments: Parsed indexes kept in memory.
-        map_cache_segments: Memory maps of closed segments kept open.
-        allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not hold.
+        map_cache_segments: Memory maps of sealed segments kept open.
+        allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not work.
         node_name: Recorded in ``meta/broker.id`` for people.
         write_through: ``dsync`` opens segments for writing with O_DSYNC, ``direct`` with O_DIRECT,
             where the system has them. Durability does not depend on it: syncs are never left out.
         log_dir: Directory of the store that a ``DiskManager`` opens or creates.
         layout: Layout of that store.
-        disk_flush_batch_size: A handler writes as soon as so many records wait.
+        disk_flush_batch_size: A handler writes as soon as this many records wait.
         linger_ms: A handler writes fewer after this time.
         channel_buffer_size: Most records that wait in a handler's queue.
         disk_write_timeout_ms: How long an append waits for room in a full queue before it writes
@@ -271,7 +271,7 @@ def _environment_settings(cls: type[StoreConfig], environment: Mapping[str, str]
 
 
 def _refuse_near_misses(known: list[str], environment: Mapping[str, str]) -> None:
-    """A variable that is almost one of ours is a typing error; others belong to somebody else."""
+    """A variable that is almost a setting is a typing error; others belong to other programs."""
     for variable in environment:
         name = variable.removeprefix(_PREFIX)
         if variable.startswith(_PREFIX) and name not in known:

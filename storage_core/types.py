@@ -1,4 +1,4 @@
-"""Small value types shared by all layers."""
+"""Small values that pass between folders."""
 
 from __future__ import annotations
 

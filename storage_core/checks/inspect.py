@@ -1,7 +1,7 @@
-"""A native segment in the open: every frame header and index entry, as it stands in the file.
+"""A native segment as it is on disk: its index entries, and the time of its frames.
 
-For people who look into a log, not for reading it: nothing here stops at the visible end, and
-nothing is cached or repaired.
+For people who inspect a log, not for readers: nothing here stops at the high watermark, and nothing
+is cached or repaired.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class IndexInfo(NamedTuple):
 
 
 class TimeSpan(NamedTuple):
-    """About when the records of a segment were made, microseconds since 1970."""
+    """About the time of a segment's records, microseconds since 1970."""
 
     first: int
     last: int
@@ -55,7 +55,7 @@ def indexes(vfs: Vfs, path: str) -> list[IndexInfo]:
 
 
 def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
-    """When a segment's first and last frames were made, from two headers; None without records."""
+    """The times of a segment's first and last frames, from two headers; None without records."""
     with open_source(vfs, path, HEADER_BYTES) as source:
         try:
             first = unpack_header(source.read(0, HEADER_BYTES))

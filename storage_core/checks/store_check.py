@@ -238,7 +238,7 @@ class Checker:
                 segment = SegmentReader(
                     self._vfs, listing.directory, base, self._config, self._caches,
                     # A writer may truncate any other file, which kills a process that maps it.
-                    closed=is_final,
+                    sealed=is_final,
                 )  # fmt: skip
                 try:
                     if following is not None and not segment.index_is_sound():

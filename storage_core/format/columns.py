@@ -1,7 +1,7 @@
 """Records as Arrow columns: what appends accept and what reads return.
 
-Appends take Arrow arrays or plain Python sequences and turn them into ``Columns`` once; from there
-on nothing looks at a single record.
+Appends take Arrow arrays or plain Python sequences and turn them into ``Columns`` once; no later
+step works on a single record.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Values: TypeAlias = pa.Array | pa.ChunkedArray | Sequence[Any]
 class Columns:
     """Records ready to be encoded. A column without values is None; all have ``count`` rows.
 
-    ``timestamps`` is one number when all records share it. ``bounds`` has a number more than there
-    are records: the step from one to the next counts the bytes of a record's key, value and
-    headers. ``offsets``, which rise, are given where records must keep those they have elsewhere;
-    else the log numbers them. A single one without a record says where an empty log begins.
+    ``timestamps`` is one number when all records share it. ``bounds`` has one number more than
+    ``count``: the step from one to the next is the size of a record's key, value and headers.
+    ``offsets`` rise; they are given where records keep the offsets of another log, else the log
+    numbers the records. A single offset without a record says where an empty log begins.
     """
 
     count: int
@@ -204,7 +204,7 @@ def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
         )
     try:
         if isinstance(column, pa.Array | pa.ChunkedArray):
-            # What copies an array trusts its buffers: it may give other values, or kill us.
+            # Arrow copies an array without checking its buffers: unsound ones may crash us.
             copied = column.type not in (kind, pa.string()) or getattr(column, "num_chunks", 1) > 1
             column.validate(full=copied)
             return _one_array(column.cast(kind) if column.type != kind else column)
@@ -217,15 +217,15 @@ def _as_array(name: str, column: Values, kind: pa.DataType) -> pa.Array:
 
 
 def _require_sound(name: str, array: pa.Array) -> pa.Array:
-    """Nobody has looked at the buffers of a caller's array, and readers refuse unsound ones.
+    """Check the buffers of a caller's array: readers refuse unsound ones.
 
-    Written all the same, its records would be acknowledged and lost.
+    Without the check its records would be acknowledged and lost.
     """
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidRecordError(
-            f"{name} cannot be stored: {error}. Give sound Arrow arrays with text in UTF-8."
+            f"{name} cannot be stored: {error}. Use valid Arrow arrays, with text in UTF-8."
         ) from error
     return array
 
@@ -246,23 +246,25 @@ def _headers(column: Values, count: int) -> pa.Array:
         column = [list(row.items()) if isinstance(row, dict) else row for row in column]
     array = _check_length("headers", _as_array("headers", column, HEADERS), count)
     if not count:
-        return pa.array([], HEADERS)  # an empty one need not even have offsets
+        return pa.array([], HEADERS)  # an empty array may lack offsets
     _require_sound_entries(array)
     entries = array.flatten()
     if entries.null_count or entries.field("key").null_count:
-        raise InvalidRecordError("headers holds an entry without a key. Every header needs one.")
+        raise InvalidRecordError(
+            "headers contains an entry without a key. Every header needs a key."
+        )
     return array
 
 
 def _require_sound_entries(headers: pa.Array) -> None:
-    """Look at the entries of these rows only: Arrow would at those of the array they are cut from.
+    """Check the entries of these rows only; Arrow would check the whole array they are a slice of.
 
-    Entries under a null are written too, so they count.
+    Entries under a null are written too, so they are checked.
     """
     starts = headers.offsets.to_numpy()
     if (starts[1:] < starts[:-1]).any():
         raise InvalidRecordError(
-            "headers cannot be stored: offsets go backwards. Give sound Arrow arrays."
+            "headers cannot be stored: their offsets go backwards. Use valid Arrow arrays."
         )
     entries = headers.values.slice(int(starts[0]), int(starts[-1] - starts[0]))
     _require_sound("a header name", entries.field("key"))
@@ -298,7 +300,7 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
     if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
         raise InvalidRecordError(
             f"timestamps reach from {low} to {high} microseconds since 1970, outside the years "
-            "1 to 9999. Were they given in another unit?"
+            "1 to 9999. Use microseconds."
         )
     return low if low == high else numbers
 

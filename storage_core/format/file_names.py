@@ -16,11 +16,11 @@ _SUFFIXES = frozenset((LOG, IDX, TIMEIDX, MARKER))
 _LAST_STEM = f"{MAX_OFFSET:020d}"
 _RANGE_MARKER = re.compile(r"(\d{20})-(\d{20})\.tomb")
 REWRITE = ".rewrite"
-"""A segment that is being written anew, until it takes the place of the old one."""
+"""A new version of a segment, until it replaces the old one."""
 
 
 def is_name(name: object) -> bool:
-    """Whether a topic or group may have this name: safe as a file name on every file system."""
+    """Whether a topic or group may have this name: it is safe as a file name everywhere."""
     return isinstance(name, str) and bool(_NAME.fullmatch(name)) and name not in (".", "..")
 
 
@@ -35,7 +35,7 @@ def check_name(kind: str, name: str) -> str:
 
 
 def check_no_case_clash(name: str, existing: list[str]) -> None:
-    """Refuse a topic that differs from an existing one only in case: some file systems merge them.
+    """Refuse a topic that differs from an existing one only in case: some file systems ignore case.
 
     Raises:
         InvalidNameError: such a topic exists.
@@ -44,7 +44,7 @@ def check_no_case_clash(name: str, existing: list[str]) -> None:
         if other != name and other.lower() == name.lower():
             raise InvalidNameError(
                 f"topic name {name!r} differs from the existing topic {other!r} only in case. "
-                "Choose a name that differs in more."
+                "Choose another name."
             )
 
 
@@ -61,7 +61,7 @@ def segment_file(base: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> tuple[int, str] | None:
-    """Base offset and suffix of a segment's file name, or None for a stranger."""
+    """Base offset and suffix of a segment's file name, or None for an unrecognised file."""
     stem, suffix = name[:20], name[20:]
     if suffix not in _SUFFIXES or not (stem.isascii() and stem.isdigit()) or stem > _LAST_STEM:
         return None
@@ -82,7 +82,7 @@ def parse_range_marker(name: str) -> tuple[int, int] | None:
 
 
 class SegmentFiles(NamedTuple):
-    """The base offsets of a directory's files by their suffix, and the names of unrecognised."""
+    """The base offsets of a directory's files by suffix, and the unrecognised names."""
 
     logs: list[int]
     indexes: list[int]

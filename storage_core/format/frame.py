@@ -13,7 +13,7 @@ offset size field
 8      4    frame length, header and trailer included
 12     4    number of records
 16     8    first offset, relative to the segment's base
-24     8    recovery_point, relative too: the end known durable when this was written
+24     8    recovery point when the frame was written, relative too
 32     8    smallest timestamp, microseconds since 1970
 40     8    largest timestamp
 48     4    body length as stored
@@ -28,8 +28,8 @@ offset size field
 The body holds only columns that have values; the schema follows from the column bits. The
 timestamp column is left out when all records share one. ``docs/format.md`` has an example in hex.
 
-Not guaranteed: a checksum finds damage, it does not make a body safe to read. Every claimed size
-is checked before anything is allocated, and every decoded batch is validated in full.
+A checksum finds damage; it does not make a body safe to read. So every size in a header is checked
+before anything is allocated, and every decoded batch is validated in full.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FrameHeader(NamedTuple):
 
 
 def frame_length(body_length: int) -> int:
-    """Bytes of a whole frame whose body has so many as stored."""
+    """Bytes of a whole frame whose stored body has ``body_length`` bytes."""
     return HEADER_BYTES + body_length + -body_length % 8 + TRAILER_BYTES
 
 
@@ -91,10 +91,12 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
     """Check and read a header from the first 64 bytes of ``data``.
 
     Raises:
-        BrokenFrameError: too short, wrong magic or checksum, or fields that cannot be true.
+        BrokenFrameError: too short, wrong magic or checksum, or a field is out of range.
     """
     if len(data) < HEADER_BYTES:
-        raise BrokenFrameError(f"only {len(data)} bytes of a 64-byte frame header")
+        raise BrokenFrameError(
+            f"the file ends inside a frame header: {len(data)} of {HEADER_BYTES} bytes"
+        )
     head = bytes(data[:HEADER_BYTES])
     magic, version, *fields, checksum = _HEADER.unpack(head)
     if magic != MAGIC:
@@ -102,7 +104,7 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
     if crc32c.crc32c(head[:-4]) != checksum:
         raise BrokenFrameError("the frame header fails its checksum")
     if version != VERSION:
-        raise BrokenFrameError(f"frame version {version} is unknown (this release reads {VERSION})")
+        raise BrokenFrameError(f"expected frame version {VERSION}, found {version}")
     header = FrameHeader._make(fields)
     if (
         header.length != frame_length(header.body_length)
@@ -113,7 +115,7 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
         or header.span < max(header.records, 1)
         or (header.codec == 0 and header.raw_length != header.body_length)
     ):
-        raise BrokenFrameError("the frame header contradicts itself")
+        raise BrokenFrameError("a field of the frame header is out of range")
     return header
 
 
@@ -124,10 +126,12 @@ def check_frame(header: FrameHeader, rest: bytes | memoryview) -> None:
         BrokenFrameError: the frame is cut short or its contents changed.
     """
     if len(rest) != header.length - HEADER_BYTES:
-        raise BrokenFrameError(f"the frame has {header.length} bytes, the file ends inside it")
+        raise BrokenFrameError(f"the file ends inside the frame, which has {header.length} bytes")
     checksum, length = TRAILER.unpack_from(rest, len(rest) - TRAILER_BYTES)
     if length != header.length:
-        raise BrokenFrameError("the frame's two lengths differ")
+        raise BrokenFrameError(
+            f"the frame has length {header.length} in its header and {length} in its trailer"
+        )
     if crc32c.crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
         raise BrokenFrameError("the frame body fails its checksum")
 
@@ -145,15 +149,17 @@ def unpack_body(header: FrameHeader, rest: bytes | memoryview) -> pa.Buffer:
     """The body of a frame that passed ``check_frame``, decompressed.
 
     Raises:
-        BrokenFrameError: it is not what its codec would have left.
+        BrokenFrameError: the stored body is not valid for its codec.
     """
     body = pa.py_buffer(rest[: header.body_length])
     if not header.codec:
         return body
-    # Arrow does not say how much lz4 really made: what is missing of the claim would be whatever
-    # the memory held before.
+    # Arrow does not say how many bytes lz4 produced: if fewer than the header claims, the rest of
+    # the result would be old memory.
     if CODECS[header.codec] == "lz4" and header.raw_length > _LZ4_GROWTH * header.body_length:
-        raise BrokenFrameError(f"{header.body_length} bytes of lz4 cannot be {header.raw_length}")
+        raise BrokenFrameError(
+            f"{header.body_length} bytes of lz4 cannot decompress to {header.raw_length}"
+        )
     try:
         return codec_of(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
     except (pa.ArrowException, EOFError, OSError) as error:
@@ -171,13 +177,15 @@ def decode_message(header: FrameHeader, body: pa.Buffer) -> pa.RecordBatch | Non
         return None
     try:
         if has_compressed_buffers(body):
-            raise BrokenFrameError("the frame body compresses its buffers, which we never write")
+            raise BrokenFrameError("the frame body compresses its buffers, which no writer does")
         batch = pa.ipc.read_record_batch(body, schema)
         batch.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, struct.error) as error:
         raise BrokenFrameError(f"the frame body is not a sound record batch: {error}") from error
     if batch.num_rows != header.records:
-        raise BrokenFrameError(f"the frame holds {batch.num_rows} records, not {header.records}")
+        raise BrokenFrameError(
+            f"expected {header.records} records in the frame, found {batch.num_rows}"
+        )
     return batch
 
 
@@ -204,7 +212,7 @@ def body_names(bits: int) -> tuple[str, ...]:
 def codec_of(compression: str, level: int | None = None) -> pa.Codec:
     """What compresses and decompresses bodies.
 
-    Safe for several threads: it keeps nothing from one call to the next.
+    Safe for several threads: it has no state.
     """
     if compression == "zstd" and level is not None:
         return pa.Codec("zstd", compression_level=level)
@@ -218,7 +226,7 @@ class EncodedFrame(NamedTuple):
     header: FrameHeader
 
     def moved(self, *, relative_offset: int, recovery_point: int) -> EncodedFrame:
-        """The same records at another place: only the header is made anew."""
+        """The same records at another place: only the header is new."""
         header = self.header._replace(
             relative_offset=relative_offset, recovery_point=recovery_point
         )
@@ -228,7 +236,7 @@ class EncodedFrame(NamedTuple):
 class DraftFrame(NamedTuple):
     """A frame without a checksum, its body not yet compressed.
 
-    The header has the lengths that hold if it stays so.
+    The lengths in the header are those of the uncompressed body.
     """
 
     pieces: list[Piece]
@@ -246,12 +254,12 @@ def draft_frame(
     deltas: Int64s | None = None,
     span: int | None = None,
 ) -> DraftFrame:
-    """Lay out all of ``columns`` as one frame. It may hold no record, only cover a hole.
+    """Lay out all of ``columns`` as one frame. It may have no record and only cover a hole.
 
     Args:
         columns: The records.
         relative_offset: Where the frame begins, counted from the segment's base.
-        recovery_point: What was durable when it was written, counted likewise.
+        recovery_point: Of the log when the frame is written, counted likewise.
         compression: Codec of the body.
         level: Of zstd.
         deltas: Offsets counted from the frame's beginning, where there are holes between them.
@@ -283,7 +291,7 @@ def draft_frame(
 
 
 def finish_frame(draft: DraftFrame) -> EncodedFrame:
-    """Compress and check-sum a body."""
+    """Compress the body and compute its checksum. Runs outside Python's global lock."""
     pieces, header, level = draft
     if header.codec:
         codec = codec_of(CODECS[header.codec], level)

@@ -1,8 +1,8 @@
-"""The state word in a partition's lock file: is what we remember of the partition still true?
+"""The state in a partition's lock file: how the last holder of the lock left the partition.
 
-A holder of the lock marks the word *dirty* before its first write and *clean* after it has
-published. Nothing here is synced, and nothing needs to be: a killed process leaves the page cache,
-so the next holder reads the truth; a power cut changes the boot id, and then the word is ignored.
+A holder of the lock marks the state *dirty* before its first write and *clean* after it has
+published. The state is never synced, and need not be. A killed process leaves the page cache, so
+the next holder reads the state; a power cut changes the boot id, and then the state is ignored.
 
 ====== ==== =======================================================
 offset size field (big-endian)
@@ -17,7 +17,7 @@ offset size field (big-endian)
 40     8    base offset of the active segment
 48     8    its size in bytes
 56     8    next offset
-64     8    end known durable
+64     8    recovery point
 72     8    when the active segment was created, microseconds since 1970
 80     8    newest append time given to a record
 88     4    zero
@@ -40,7 +40,7 @@ _CRC = struct.Struct(">I")
 
 
 class PartitionState(NamedTuple):
-    """What the last holder of the lock left behind."""
+    """How the last holder of the lock left the partition."""
 
     pid: int
     condition: int
@@ -58,17 +58,17 @@ NEVER_USED = PartitionState(0, DIRTY, bytes(16), 0, 0, 0, 0, 0, 0, 0)
 
 
 def is_of_boot(state: PartitionState, boot_id: bytes) -> bool:
-    """Whether the power cannot have been cut since; where there are no boot ids nobody knows."""
+    """Whether the machine has not rebooted since; without boot ids it may have."""
     return state.boot_id == boot_id and any(boot_id)
 
 
 def needs_recovery(state: PartitionState, boot_id: bytes) -> bool:
-    """Whether who takes the lock next has to look at the log itself."""
+    """Whether the next holder of the lock must recover the log."""
     return state.condition != CLEAN or not is_of_boot(state, boot_id)
 
 
 def pack(state: PartitionState) -> bytes:
-    """The bytes of a state word."""
+    """The bytes of a state."""
     pid, condition, boot_id, *rest = state
     word = _WORD.pack(pid, _MAGIC, _VERSION, condition, 0, boot_id, *rest, 0)
     return word + _CRC.pack(crc32c.crc32c(word))

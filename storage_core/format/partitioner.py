@@ -35,7 +35,7 @@ _TAIL_FACTOR = np.array([1, _M, _M, _M], dtype=np.uint32)
 # Keys hashed at once: few enough for the temporaries to stay in the cache of one core.
 _BLOCK = 1 << 15
 # Words mixed at once. With fewer unfinished keys than _FEW_KEYS, a loop over the words of each key
-# is faster than numpy over so few; without it one key of 16 MiB would cost a minute.
+# is faster than numpy over few keys; without it one key of 16 MiB would cost a minute.
 _WORDS, _FEW_KEYS = 32, 128
 
 
@@ -122,7 +122,7 @@ def _hash_equal(data: Bytes, start: int, length: int, hashes: UInt32s) -> None:
 def _hash_mixed(data: Bytes, edges: Int64s, hashes: UInt32s) -> None:
     """Hash keys of different lengths that stand one after another."""
     size = int(edges[-1] - edges[0])
-    # Rows of one width are gathered, so the last keys need room behind them.
+    # Rows of one width are gathered, so the last keys need room after them.
     local = np.zeros(size + 4 * _WORDS, dtype=np.uint8)
     local[:size] = data[edges[0] : edges[-1]]
     lengths = np.diff(edges)
@@ -139,9 +139,9 @@ def _hash_mixed(data: Bytes, edges: Int64s, hashes: UInt32s) -> None:
             _mix_rows(result, (local[start:end].view(_WORD) for start, end in rows))
             break
         width = min(_WORDS, most - low)
-        lanes = [_count_above(steps, low + step) for step in range(width)]
+        counts = [_count_above(steps, low + step) for step in range(width)]
         gathered = _gather(local, starts[:active] + 4 * low, width)
-        _mix_columns(result, gathered.reshape(active, width), lanes)
+        _mix_columns(result, gathered.reshape(active, width), counts)
     tails = _gather(local, starts + 4 * steps, 1)
     sizes = lengths & 3
     result ^= tails & _TAIL_MASK[sizes]
@@ -163,24 +163,24 @@ def _count_above(descending: Int64s, limit: int) -> int:
 
 
 def _gather(data: Bytes, starts: Int64s, words: int) -> UInt32s:
-    """Copy so many words from each start; an item of any size costs numpy the same."""
+    """Copy ``words`` words from each start; numpy copies an item of any size at the same cost."""
     size = 4 * words
     items = np.ndarray((len(data) - size + 1,), dtype=f"V{size}", buffer=data, strides=(1,))
     result: UInt32s = items[starts].view(_WORD)
     return result
 
 
-def _mix_columns(hashes: UInt32s, words: UInt32s, lanes: list[int] | None = None) -> None:
+def _mix_columns(hashes: UInt32s, words: UInt32s, counts: list[int] | None = None) -> None:
     """Mix a matrix into the hashes: a row for each key, a column for each step.
 
     Args:
         hashes: At least one for each row; changed in place.
         words: The next words of each key.
-        lanes: How many rows take part in each step; all if not given.
+        counts: How many rows take part in each step; all if not given.
     """
     word, spare = np.empty((2, len(words)), dtype=np.uint32)
     for step in range(words.shape[1]):
-        count = len(words) if lanes is None else lanes[step]
+        count = len(words) if counts is None else counts[step]
         active, now, shifted = hashes[:count], word[:count], spare[:count]
         np.multiply(words[:count, step], _M, out=now)
         np.right_shift(now, _R, out=shifted)

@@ -1,4 +1,4 @@
-"""How large records are: where each begins and ends when all stand in a row."""
+"""How large records are: where each begins and ends when all are laid end to end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def record_bounds(
 ) -> Integers:
     """Where each of ``count`` records begins, and the end of the last one.
 
-    Bytes of key, value and headers. Of one column that is what Arrow keeps anyway.
+    Counts the bytes of key, value and headers. For one column Arrow has these numbers already.
     """
     found = [_bounds(column) for column in (key, value) if column is not None]
     if headers is not None:
@@ -44,7 +44,7 @@ def _bounds(column: pa.Array) -> Integers:
 
 
 def bounds_of(lengths: Integers) -> Int64s:
-    """0, and behind it the sum of the lengths so far: a number more than there are lengths."""
+    """0, then the sum of the lengths so far: one number more than there are lengths."""
     bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=bounds[1:])
     return bounds

@@ -1,11 +1,11 @@
-"""Sparse indexes: hints that shorten a lookup and are never believed over the log.
+"""Sparse indexes: hints that shorten a lookup; where they differ from the log, the log is right.
 
 ``.idx`` and ``.timeidx`` are rows of two big-endian 64-bit integers.
 
 * ``.idx``: offset, position. The frame that starts at ``position`` begins with ``offset``. There is
   an entry once ``index_interval_bytes`` of log have passed since the last one (or the start).
-* ``.timeidx``: timestamp, offset. No record of this segment before ``offset`` is younger than
-  ``timestamp``. It has an entry beside each of ``.idx``, and a last one for the segment's end.
+* ``.timeidx``: timestamp, offset. No record of this segment before ``offset`` is later than
+  ``timestamp``. It has an entry for each of ``.idx``, and a last one for the segment's end.
 
 When a segment is sealed its indexes get a 16-byte footer: magic (``CRSI`` or ``CRSX``), CRC32C of
 the entries and the next field, and the size of the log they describe, so that a stale index is

@@ -1,1 +1,1 @@
-"""Files that survive a crash between any two steps: durable writes, locks, errors, small caches."""
+"""File operations that survive a crash between any two steps; locks, I/O errors, caches."""

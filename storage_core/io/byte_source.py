@@ -15,21 +15,21 @@ WINDOW_BYTES = 4 << 20
 class Source(Protocol):
     """Random access to the first ``size`` bytes of a segment.
 
-    ``ahead`` says how many bytes may be asked for before any is used.
+    ``ahead``: how many bytes a reader may ask for before it uses any.
     """
 
     size: int
     ahead: int
 
     def read(self, position: int, size: int) -> memoryview:
-        """The bytes there, fewer at the end. The view outlives the source."""
+        """The bytes at ``position``, fewer at the end. The view outlives the source."""
 
 
 class MappedSource:
     """A sealed segment: read-only memory map, no copy, safe for many threads.
 
-    Behind the visible end a page may be cut off while we look, and touching it would kill the
-    process: a sealed segment is cut when the append that sealed it fails.
+    No reader may touch the map after the high watermark: if the append that sealed the segment
+    fails, the writer truncates the file, and touching a page that is gone kills the process.
     """
 
     ahead = 32 << 20
@@ -39,7 +39,7 @@ class MappedSource:
         try:
             self._view = vfs.map(fd) if vfs.fstat(fd).size else memoryview(b"")
         except ValueError:
-            # Cut to nothing since we asked for its size: the system maps no empty file.
+            # Truncated to nothing since its size was read: the system maps no empty file.
             self._view = memoryview(b"")
         finally:
             vfs.close(fd)
@@ -54,8 +54,8 @@ class MappedSource:
 class WindowSource:
     """An open segment: positional reads through one window. Not safe for several threads.
 
-    Never a map: recovery may cut the file's tail, and touching a mapped page behind the new end
-    would kill the process.
+    Never a map: recovery may truncate the file, and touching a mapped page after the new end
+    kills the process.
     """
 
     def __init__(self, vfs: Vfs, fd: int, size: int, window: int = WINDOW_BYTES) -> None:

@@ -1,11 +1,12 @@
 """Multi-step file operations that survive a crash between any two of their steps.
 
-Order is everything here: data is synced before the name that leads to it, and a name is synced
-in its directory before anybody is told about it.
+The order matters: data is synced before the name that leads to it, and a name is synced in its
+directory before the caller relies on it.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -23,7 +24,7 @@ def write_all(vfs: Vfs, fd: int, buffers: Sequence[Buffer], position: int) -> in
         except InterruptedError:
             continue
         if written <= 0:
-            raise OSError(5, "the system wrote nothing of a non-empty buffer")
+            raise OSError(errno.EIO, "the system wrote no byte of a non-empty buffer")
         position += written
         done = 0
         while done < len(pending) and written >= len(pending[done]):
@@ -58,7 +59,7 @@ def create_file(vfs: Vfs, path: str, data: bytes) -> None:
 
 
 def sync_file(vfs: Vfs, path: str) -> None:
-    """Make durable what others may have written to a file."""
+    """Make durable what other processes may have written to a file."""
     fd = vfs.open(path, "read")
     try:
         vfs.fsync(fd)
@@ -70,7 +71,7 @@ def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None
     """Put ``data`` in the place of a file in one step. The caller holds the lock over ``path``.
 
     Without ``sync`` a power cut may leave the old contents, none or torn ones: only for files
-    that are checked when read and can be worked out again.
+    that readers check and that can be rebuilt.
     """
     temporary = path + ".tmp"
     try:
@@ -92,7 +93,7 @@ def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None
 def keep_head(vfs: Vfs, path: str, size: int) -> None:
     """Put the first ``size`` bytes of a file in its place in one step.
 
-    Cutting the file itself would kill readers that have mapped it.
+    Truncating the file itself would kill readers that have mapped it.
     """
     temporary = path + ".tmp"
     with suppress(FileNotFoundError):  # left by a crash
@@ -105,7 +106,7 @@ def keep_head(vfs: Vfs, path: str, size: int) -> None:
             while position < size:
                 data = vfs.pread(source, min(_COPIED_BYTES, size - position), position)
                 if not data:
-                    raise OSError(5, "a file ends before its size", path)
+                    raise OSError(errno.EIO, "the file is shorter than its size", path)
                 position = write_all(vfs, fd, [data], position)
             vfs.fsync(fd)
         finally:
@@ -117,7 +118,7 @@ def keep_head(vfs: Vfs, path: str, size: int) -> None:
 
 
 def link_over_empty(vfs: Vfs, path: str, target: str) -> None:
-    """Give a file a second name, which may be that of an empty file: it is replaced in one step.
+    """Give a file a second name. An empty file of that name is replaced in one step.
 
     Raises:
         FileExistsError: a file of that name has contents.
@@ -143,10 +144,10 @@ def make_directories(vfs: Vfs, path: str) -> None:
 
 
 def sync_directories(vfs: Vfs, path: str) -> None:
-    """Create ``path`` and its missing parents, and make sure of those that are there already.
+    """Create ``path`` and its missing parents, and sync those that exist too.
 
-    Whoever made one may have died before its sync: where a power cut must not take what is put into
-    a directory, existing is not enough. Syncs on every call, so call it once.
+    The creator of an existing directory may have crashed before its sync. Where a power cut must
+    not lose what is put into a directory, existing is not enough. Every call syncs: call it once.
     """
     make_directories(vfs, path)
     while path:
@@ -157,7 +158,7 @@ def sync_directories(vfs: Vfs, path: str) -> None:
 def remove_tree(vfs: Vfs, path: str) -> None:
     """Delete a directory and all below it, without following links.
 
-    What is missing is fine: somebody else may be at the same tree.
+    A missing file is fine: another process may delete the same tree.
     """
     found = vfs.stat(path)
     if found is None:

@@ -43,7 +43,7 @@ def load(data: bytes, path: str, limit: int = MAX_BYTES) -> dict[str, Any]:
         raise _damaged(path, "it is not a JSON object")
     fields.pop("crc32c", None)
     if b"\\ud" in data and not _is_text(fields):
-        raise _damaged(path, "it holds half a character")
+        raise _damaged(path, "a text in it is not valid Unicode")
     try:
         sound = dump(fields) == data
     except (ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _text(fields: Mapping[str, Any]) -> bytes:
 
 
 def _is_text(fields: Mapping[str, Any]) -> bool:
-    """Whether all texts can be written: JSON can name half a character, which nothing else can."""
+    """Whether all texts can be encoded: JSON can escape half a surrogate pair, which is no text."""
     try:
         json.dumps(fields, ensure_ascii=False).encode()
     except (UnicodeEncodeError, ValueError, RecursionError):
@@ -94,7 +94,7 @@ def _damaged(path: str, reason: str) -> DamagedMetadataError:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("an object has the same key twice")
     return fields
 
 

@@ -1,4 +1,4 @@
-"""Exclusive locks between processes, held on files that are never deleted while they matter."""
+"""Exclusive locks between processes, on files that are never deleted while in use."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def ensure_lock_file(vfs: Vfs, path: str) -> None:
 def locked(vfs: Vfs, path: str, timeout_ms: int) -> Iterator[int]:
     """Hold the exclusive lock of the file ``path`` and yield its descriptor.
 
-    Lock files are never deleted while their directory lives: deleting one would let two holders
-    lock two files of the same name. A file that was moved away while we waited is noticed by its
-    identity, and the wait starts again on the new one.
+    Lock files are never deleted while their directory exists: after a deletion two processes could
+    lock two files of the same name. If the file was replaced during the wait, its identity differs,
+    and the wait starts again on the new file.
 
     Raises:
         LockTimeoutError: another process kept the lock for ``timeout_ms``.
@@ -39,7 +39,7 @@ def locked(vfs: Vfs, path: str, timeout_ms: int) -> Iterator[int]:
             fd = vfs.open(path, "write")
         except FileNotFoundError as error:
             raise TopicNotFoundError(
-                f"lock file {path} does not exist: its topic was deleted, or never created.",
+                f"lock file {path} does not exist: its topic was deleted or never created.",
                 path=path,
             ) from error
         try:
@@ -61,8 +61,8 @@ def _wait_for_lock(vfs: Vfs, fd: int, path: str, deadline: float, timeout_ms: in
     while not vfs.try_lock(fd):
         if vfs.monotonic() >= deadline:
             raise LockTimeoutError(
-                f"{path} is held by another writer{_holder(vfs, fd)} for more than "
-                f"{timeout_ms} ms. Wait for it to finish, end it, or raise lock_timeout_ms.",
+                f"another writer{_holder(vfs, fd)} has held {path} for more than {timeout_ms} ms. "
+                "Wait until it finishes, stop it, or raise lock_timeout_ms.",
                 path=path,
             )
         vfs.sleep(wait)

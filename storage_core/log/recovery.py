@@ -249,7 +249,7 @@ class Recovery:
         """Copy all segments above the recovery point: the failed sync covered sealed ones too."""
         for base, following in zip(listing.bases, (*listing.bases[1:], None), strict=True):
             if following is None or following > self.recovery_point:
-                copy_to_new_file(self.vfs, self.directory, base, closed=following is not None)
+                copy_to_new_file(self.vfs, self.directory, base, sealed=following is not None)
 
     def _is_sealed(self, base: int) -> bool:
         data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""

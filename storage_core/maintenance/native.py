@@ -58,7 +58,7 @@ class NativeMaintenance(PartitionMaintenance):
         directory = self._files.directory
         with typed_read_errors(self.topic, self.partition, path):
             segment = SegmentReader(
-                self.vfs, directory, base, self.config, self._caches, closed=True
+                self.vfs, directory, base, self.config, self._caches, sealed=True
             )
             return segment.largest_timestamp_in_log()
 

@@ -1,4 +1,4 @@
-"""Closed segments under another codec: hot ones fast to write, cold ones small."""
+"""Putting sealed segments under another codec: new ones fast to write, old ones small."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def has_other_codec(
         files: The partition.
         segment: One of its segments.
         compression: The codec wanted.
-        before_us: Not if a record of the segment is of this moment or later; None: whatever.
+        before_us: No, if a record of the segment has this timestamp or a later one; None: any time.
     """
     codec, other = CODECS.index(compression), False
     for frame in files.frames(segment, bodies=False):
@@ -80,7 +80,7 @@ def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level
 def recompress_partition(
     replacer: Replacer, compression: Compression, before_us: int | None, pace: Pace
 ) -> UpkeepReport:
-    """Encode anew what has another codec. What is finished stays so if it is stopped."""
+    """Encode what has another codec again. If stopped, finished segments stay recompressed."""
     report = UpkeepReport("recompress", replacer.topic, replacer.partition)
     with replacer.held():
         segments = replacer.files.segments()
@@ -113,5 +113,5 @@ def _recompressed(
                 writer.carry(frame, codec)
                 pace.advance(frame.header.length)
             return writer.finish()
-    except FileNotFoundError:  # retention was faster
+    except FileNotFoundError:  # removed by retention
         return None

@@ -64,7 +64,7 @@ def repair_indexes(
     with log.exclusive():
         for base in list_segments(vfs, directory).bases[:-1]:
             with typed_read_errors(topic, partition, log_path(directory, base)):
-                segment = SegmentReader(vfs, directory, base, log.config, caches, closed=True)
+                segment = SegmentReader(vfs, directory, base, log.config, caches, sealed=True)
                 if not segment.index_is_sound():
                     rebuild_indexes(vfs, directory, base, log.config)
                     repaired += 1

@@ -1,8 +1,8 @@
-"""Writing a closed segment anew, beside the old one: frames copied, joined, or encoded again.
+"""Writing a new version of a sealed segment: frames copied, joined, or encoded again.
 
-Every offset that the old frames cover is covered by the new ones, records or not: a segment must
+The new frames cover every offset that the old ones cover, with or without records: a segment must
 end where the next one begins. Small frames are joined, because each costs as much to read as
-thousands of records; frames whose times are of different kinds are not, since a frame has one kind.
+thousands of records. A frame has one timestamp type, so frames of different types are not joined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = Columns(
 
 
 class Rewritten(NamedTuple):
-    """A segment that is durable beside the log and waits to take its place."""
+    """A durable new version of a segment, which has not yet replaced the old one."""
 
     path: str
     base: int
@@ -66,11 +66,11 @@ class SegmentRewriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far, but for records that wait to be joined with others."""
+        """Bytes so far, without the records that wait."""
         return self._written + self._buffered
 
     def copy(self, frame: StoredFrame) -> None:
-        """Add a frame as it is, but for the place that its header names."""
+        """Add a frame as it is; only the place in its header changes."""
         self._flush(holes=True)
         end = self._end - self._base
         self._add(frame.encoded().moved(relative_offset=end, recovery_point=end))
@@ -125,7 +125,7 @@ class SegmentRewriter:
             self._vfs.close(self._fd)
 
     def _flush(self, *, holes: bool = False) -> None:
-        """Write what waits as one frame; a hole alone stays with what comes, unless it must go."""
+        """Write what waits as one frame. A hole alone waits for more records, unless ``holes``."""
         if self._covered == self._end or not (self._waiting.rows or holes):
             return
         columns, codec, deltas = _NOTHING, 0, None

@@ -41,7 +41,7 @@ class ActiveSegment:
         self._index_fd: int | None = None
         self._index_size = 0
         self._unwritten: list[tuple[int, int]] = []
-        # Entries are complete only if we saw every frame; else sealing walks the headers.
+        # Only the writer of every frame has all entries; else sealing walks the headers.
         self._builder = IndexBuilder(config.index_interval_bytes) if size == 0 else None
         self._last_entry = 0
         self._writeback_from = size
@@ -79,7 +79,7 @@ class ActiveSegment:
         end_offset: int,
         created_us: int,
     ) -> ActiveSegment:
-        """Go on with a segment that somebody wrote and left sound up to ``size``."""
+        """Continue a segment that an earlier writer left sound up to ``size``."""
         return cls(
             vfs,
             directory,
@@ -96,15 +96,15 @@ class ActiveSegment:
         return log_path(self._directory, self.base)
 
     def room(self, ahead: int = 0) -> int:
-        """Bytes left before the limit, behind ``ahead`` more than it has.
+        """Bytes left before the limit, after ``ahead`` more bytes.
 
-        A record that alone is larger goes into an empty segment.
+        An empty segment takes any record, even one larger than the limit.
         """
         size = self.size + ahead
         return 1 << 62 if size == 0 else self._config.segment_bytes - size
 
     def write(self, frames: Sequence[EncodedFrame]) -> None:
-        """Append encoded records. They are durable after ``sync``, visible once published."""
+        """Append frames. They are durable after ``sync``, and visible once published."""
         self._require_active("append to")
         buffers = [buffer for frame in frames for buffer in frame.buffers]
         write_all(self._vfs, self._fd, buffers, self.size)
@@ -121,14 +121,14 @@ class ActiveSegment:
                 self._last_entry = position
 
     def write_index(self) -> None:
-        """Write the entries that came due since the last call; without them, readers walk."""
+        """Write the index entries since the last call; without them, readers walk the frames."""
         if self._unwritten:
             fd, entries = self._open_index(), encode_entries(*zip(*self._unwritten, strict=True))
             self._index_size = write_all(self._vfs, fd, [entries], self._index_size)
             self._unwritten = []
 
     def sync_name(self) -> None:
-        """Make the new file's name durable: what is acked later cannot lose it."""
+        """Make the new file's name durable, before any record in it is acknowledged."""
         try:
             self._vfs.fsync_dir(self._directory)
         except OSError:
@@ -136,7 +136,7 @@ class ActiveSegment:
             raise
 
     def begin_writeback(self, at_least: int) -> None:
-        """Let the device work on what is written while more is being encoded."""
+        """Let the device write these bytes while more are encoded."""
         if self.size - self._writeback_from >= at_least:
             self._vfs.begin_writeback(
                 self._fd, self._writeback_from, self.size - self._writeback_from
@@ -149,7 +149,7 @@ class ActiveSegment:
         self._fsync()
 
     def seal(self, *, sync: bool = True) -> None:
-        """End the segment: contents durable, indexes complete, file read-only."""
+        """Seal the segment: contents durable, indexes complete, file read-only."""
         self._require_active("seal")
         if sync:
             self._fsync()
@@ -160,7 +160,7 @@ class ActiveSegment:
         self.state = "sealed"
 
     def close(self) -> None:
-        """Let go of the files without sealing. Safe to call twice."""
+        """Close the files without sealing. Safe to call twice."""
         if self.state == "active":
             self.state = "closed"
             try:
@@ -180,7 +180,7 @@ class ActiveSegment:
         if self.state != "active":
             raise SegmentStateError(
                 f"cannot {action} {self.path}: the segment is {self.state}. "
-                "Only the active segment of a partition changes.",
+                "Only the active segment can be written.",
                 path=self.path,
             )
 
@@ -214,7 +214,7 @@ def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMod
 
 
 def build_indexes(source: Source, base: int, interval: int) -> IndexBuilder:
-    """Work out a segment's indexes from its headers."""
+    """Build a segment's indexes from its headers."""
     builder = IndexBuilder(interval)
     for frame in walk_frames(source, base, bodies=False):
         builder.add(frame.offset, frame.position, frame.header)
@@ -235,7 +235,7 @@ def write_indexes(
 
 
 def rebuild_indexes(vfs: Vfs, directory: str, base: int, config: StoreConfig) -> None:
-    """Write both indexes of a closed segment anew, from its headers."""
+    """Write both indexes of a sealed segment again, from its headers."""
     source = MappedSource(vfs, log_path(directory, base))
     builder = build_indexes(source, base, config.index_interval_bytes)
     write_indexes(vfs, directory, base, builder, source.size)

@@ -41,15 +41,15 @@ def to_batch(
     for name in names:
         column = columns.get(name)
         if column is None:
-            column = _made_up(frame, name, low, rows)
+            column = _computed(frame, name, low, rows)
         elif rows != frame.rows:
             column = column.slice(low, rows)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
 
 
-def _made_up(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
-    """A column that is not stored, because it follows from the header."""
+def _computed(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
+    """A column that is not stored because it follows from the header."""
     if name == "offset":
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
@@ -62,13 +62,13 @@ def _made_up(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
 
 
 def _counting(first: int, rows: int) -> Int64s:
-    """``first`` and the numbers behind it. Adding to a ready row is twice as fast as counting."""
+    """``rows`` numbers from ``first`` on. Adding to a ready range is twice as fast as counting."""
     if rows <= len(_COUNTED):
         return _COUNTED[:rows] + first
     return np.arange(first, first + rows, dtype=np.int64)
 
 
-# Neighbouring frames of one append have the same rows and time, so what follows is remembered.
+# Neighbouring frames of one append have the same rows and time, so these columns are cached.
 @lru_cache(maxsize=16)
 def _repeated(name: str, number: int, rows: int) -> pa.Array:
     """One number in every row."""
@@ -89,7 +89,7 @@ def _from_numbers(
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join runs of small batches: handing over a batch costs as much as decoding thousands."""
+    """Join runs of small batches: a batch costs the caller as much as thousands of records."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     try:
@@ -104,7 +104,7 @@ def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield _joined(waiting)
                 waiting, rows, size = [], 0, 0
     except StorageError:
-        # The records before the damage are sound, and the caller's.
+        # The records before the damage are sound: the caller gets them.
         if waiting:
             yield _joined(waiting)
         raise

@@ -1,8 +1,8 @@
 """How the segments of a partition join up: each ends where the next begins.
 
-There is one exception. A merge puts the records of several segments into the first of them, by one
-rename, and removes the others behind it. If a crash comes in between, the first one ends where a
-later one does, and those in between are its copies: readers get the same records from either.
+There is one exception. A merge puts the records of several segments into the first of them by one
+rename, and then removes the others. After a crash between the two steps the first segment ends
+where a later one does. Those in between repeat its records: readers get the same from either.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Run = tuple[tuple[int, ...], int]
 def covered_runs(vfs: Vfs, listing: Listing) -> list[Run]:
     """Segments whose every record stands in the segment before them, in order.
 
-    Such a segment is read to its last byte before anybody removes the copies.
+    The segment before them is checked to its last byte, so that the copies can be removed.
 
     Raises:
-        BrokenFrameError: records are missing, or a segment cannot be read; ``path`` says which,
-            and the position is there if one of its frames is unsound.
+        BrokenFrameError: records are missing, or a segment cannot be read. ``path`` names it, and
+            ``position`` is set if one of its frames is unsound.
     """
     runs: list[Run] = []
     at = 0

@@ -1,14 +1,13 @@
 """Deleting segments so that a crash never brings one back.
 
 The steps of a deletion: write ``<base>.tomb`` (with the new start offset) and sync it, remove the
-indexes, remove the log, sync the directory, remove the marker. A segment under a marker is gone for
-every reader at once; whoever finds a marker after a crash does the rest. Without the sync in the
-middle a power cut could undo the removal of the log but not that of the marker, and the start would
-go back.
+indexes, remove the log, sync the directory, remove the marker. Readers ignore a segment that has a
+marker; recovery finishes the deletion after a crash. Without the second sync a power cut could undo
+the removal of the log but not that of the marker, and the start offset would go back.
 
-Segments that a merge has put into the one before them go the same way, with one *range marker* for
-all of them: ``<first base>-<end>.tomb``. It is written when the merged segment is durable in its
-place, so whoever sees the marker finds every record there.
+Segments that a merge has put into the one before them are deleted in the same way, with one *range
+marker* for all of them: ``<first base>-<end>.tomb``. It is written after the merged segment is
+durable in its place, so a reader that sees the marker finds every record there.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def pack_marker(new_start: int) -> bytes:
 
 
 def unpack_marker(data: bytes) -> int | None:
-    """The new start offset, or None when the marker is torn; its name alone decides."""
+    """The new start offset, or None when the marker is torn. A torn marker counts too."""
     if len(data) != _MARKER.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(
         data[-4:], "big"
     ):
@@ -51,7 +50,7 @@ def drop_segments(vfs: Vfs, directory: str, bases: Sequence[int], new_start: int
         with suppress(FileExistsError):
             create_file(vfs, path, pack_marker(new_start))
     vfs.fsync_dir(directory)
-    bury(vfs, directory, bases)
+    remove_marked(vfs, directory, bases)
 
 
 def drop_merged(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> None:
@@ -70,15 +69,15 @@ def drop_merged(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> Non
     _remove_files(vfs, directory, bases, [marker])
 
 
-def bury(vfs: Vfs, directory: str, bases: Sequence[int]) -> None:
+def remove_marked(vfs: Vfs, directory: str, bases: Sequence[int]) -> None:
     """Finish the deletion of segments whose markers are durable."""
     markers = [f"{directory}/{segment_file(base, MARKER)}" for base in bases]
     _remove_files(vfs, directory, bases, markers)
 
 
 def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], markers: Sequence[str]) -> None:
-    # Lowest first: a reader whose look at the directory misses a later segment finds the earlier
-    # one gone as well, and looks again.
+    # Lowest first: a reader whose listing misses a later segment also misses the earlier one, and
+    # lists again.
     for base in bases:
         for suffix in (IDX, TIMEIDX, LOG):
             with suppress(FileNotFoundError):
@@ -92,7 +91,7 @@ def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], markers: Seque
 def finish_deletions(vfs: Vfs, directory: str, listing: Listing) -> int:
     """Complete interrupted deletions. The caller has synced the directory: markers are durable."""
     if listing.markers:
-        bury(vfs, directory, listing.markers)
+        remove_marked(vfs, directory, listing.markers)
     if listing.merged:
         markers = [f"{directory}/{range_marker_file(*bounds)}" for bounds in listing.merged]
         _remove_files(vfs, directory, listing.covered, markers)

@@ -1,4 +1,4 @@
-"""The segments of a partition by their file names, and a cache that notices when they change."""
+"""The segments of a partition by their file names, and a cache of that listing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..vfs import Vfs
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Segments of a partition; ``bases`` leaves out those under a marker.
+    """Segments of a partition; ``bases`` leaves out those with a deletion marker.
 
     A marker covers its own segment and all before it: retention removes from the start, and a power
-    cut may keep the name of a later marker and lose that of an earlier one. A range marker covers
-    the segments of its range, whose records stand in the segment before them since a merge;
-    ``merged`` are its bounds, ``covered`` the bases of what is left of those segments. ``names``
-    gives the log's file name of each base where the base alone does not.
+    cut may keep a later marker and lose an earlier one. A range marker covers the segments of its
+    range: a merge has put their records into the segment before them. ``merged`` are the bounds of
+    range markers, ``covered`` the bases of what is left of their segments. ``names`` are the file
+    names of the logs, where they do not follow from the bases.
     """
 
     directory: str
@@ -47,14 +47,14 @@ class Listing:
         return f"{self.directory}/{self.names[self.holding(base)]}"
 
     def holding(self, offset: int) -> int:
-        """Index in ``bases`` of the segment that would hold ``offset``; -1 if it is before all."""
+        """Index in ``bases`` of the segment that contains ``offset``; -1 if it is before all."""
         return bisect.bisect_right(self.bases, offset) - 1
 
     def is_last(self, base: int) -> bool:
         return not self.bases or self.bases[-1] == base
 
     def following(self, base: int) -> int | None:
-        """Base of the segment behind this one, if there is one."""
+        """Base of the segment after this one, if there is one."""
         at = self.holding(base) + 1
         return self.bases[at] if at < len(self.bases) else None
 
@@ -96,7 +96,7 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
 
 
 class ListingCache:
-    """Remembers listings while the directory's time stands still. Safe for several threads."""
+    """Keeps listings while the directory's modification time is the same. Thread-safe."""
 
     def __init__(self, vfs: Vfs) -> None:
         self._vfs = vfs
@@ -108,7 +108,7 @@ class ListingCache:
         return self.remember(directory, directory, lambda: list_segments(self._vfs, directory))
 
     def remember(self, key: str, directory: str, build: Callable[[], Listing]) -> Listing:
-        """The listing known as ``key``, built again when ``directory`` changed."""
+        """The listing cached as ``key``, built again when ``directory`` has changed."""
         found = self._vfs.stat(directory)
         if found is None:
             return Listing(directory)

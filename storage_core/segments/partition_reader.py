@@ -1,4 +1,4 @@
-"""Reading one partition: no locks, nothing past the visible end, every frame checked."""
+"""Reading one partition: no locks, nothing after the high watermark, every frame checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class OpenSegment(Protocol):
     """One segment opened for reading. Used by one thread, closed after use."""
 
     def reach(self, stop: int) -> int:
-        """How far this opening reads, at least ``stop``: small files may be opened together."""
+        """How far this opening reads, at least to ``stop``: small files may be opened together."""
 
     def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
-        """The frames that overlap ``start`` to ``end``; those of the segment's end at most.
+        """The frames that overlap ``start`` to ``end``, as far as the segment goes.
 
-        With ``scan`` the caller will want all of them, so it pays to look far ahead at once.
+        With ``scan`` the caller wants all of them, so the first step reads many ahead.
         """
 
     def index_entries(self) -> tuple[Int64s, Int64s]:
@@ -39,7 +39,7 @@ class OpenSegment(Protocol):
         """First offset below ``end`` whose record is not older than ``timestamp``."""
 
     def holds(self, offset: int) -> bool:
-        """Whether a closed segment ends behind ``offset``, whatever its name and the next say."""
+        """Whether a sealed segment ends after ``offset``, by its frames and not by file names."""
 
     def close(self) -> None: ...
 
@@ -54,10 +54,10 @@ class Segments(Protocol):
         """Open one of them; the last may still grow."""
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:
-        """Upper bound of the timestamps of a closed segment."""
+        """Upper bound of the timestamps of a sealed segment."""
 
     def raise_damage(self) -> None:
-        """Raise if the log ends before its bytes do, because what follows is damaged."""
+        """Raise if there are bytes after the end of the log that are damaged records."""
 
 
 class PartitionReader:
@@ -68,8 +68,8 @@ class PartitionReader:
         self._topic = topic
         self._partition = partition
         self._segments = segments
-        # By base and end: a merge gives a base more records. Fewer are no harm to an upper bound.
-        # Only of segments below the visible end: the rest may be taken back and written otherwise.
+        # By base and end: after a merge the same base has more records. With fewer, an upper bound
+        # stays one. Only of segments below the high watermark: a writer may still replace the rest.
         self._largest: dict[tuple[int, int], int] = {}
         self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
 
@@ -122,11 +122,11 @@ class PartitionReader:
                     if batch is not None:
                         yield batch
         except FileNotFoundError:
-            self._require_taken_in(segment, start)
+            self._require_merged(segment, start)
             yield from self.read(start, end, names)
 
     def read_rest(self, lost: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """What is left of ``lost`` to ``end``: a deletion may have cut a segment in two."""
+        """What is left of ``lost`` to ``end``: ``delete_records`` may have cut a segment in two."""
         start = self.start_offset()
         if lost < start < end:
             yield from self.read(start, end, names)
@@ -137,7 +137,7 @@ class PartitionReader:
             with self._opened(segment.base, _listing_of(segment)) as opened:
                 return opened.index_entries()
         except FileNotFoundError:
-            self._require_taken_in(segment, segment.base)
+            self._require_merged(segment, segment.base)
             return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def read(
@@ -145,7 +145,7 @@ class PartitionReader:
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the records ``start <= offset < end``; the caller has checked the bounds.
 
-        With ``to_the_end`` the caller wants all there is: damage behind ``end`` is an error then.
+        With ``to_the_end`` the caller wants all records: damage after ``end`` is then an error.
         """
         position = start
         while position < end:
@@ -154,7 +154,7 @@ class PartitionReader:
             try:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
-                    # Who came here from the segment before will hardly stop at once.
+                    # A reader that comes from the segment before will hardly stop at once.
                     for frame in segment.frames(position, stop, scan=position > start):
                         batch = to_batch(frame, names, position, stop)
                         if batch is not None:
@@ -167,7 +167,7 @@ class PartitionReader:
             self.require_sound_end()
 
     def require_sound_end(self) -> None:
-        """Raise if what follows the visible end is damage."""
+        """Raise if damaged records follow the high watermark."""
         with typed_read_errors(self._topic, self._partition, self.listing().directory):
             self._segments.raise_damage()
 
@@ -197,16 +197,16 @@ class PartitionReader:
         return None
 
     def _newest(self, listing: Listing, end: int) -> Int64s:
-        """For each segment that ends below the visible end the newest timestamp up to there.
+        """For each segment that ends below the high watermark the newest timestamp up to there.
 
         They rise, so they can be bisected.
         """
         known, newest = self._maxima
-        settled = max(0, listing.holding(end))
-        if known is not listing or len(newest) != settled:
+        final = max(0, listing.holding(end))
+        if known is not listing or len(newest) != final:
             each = [
                 self._largest_timestamp(base, following, listing)
-                for base, following in pairwise(listing.bases[: settled + 1])
+                for base, following in pairwise(listing.bases[: final + 1])
             ]
             newest = np.maximum.accumulate(np.array(each, dtype=np.int64))
             self._maxima = (listing, newest)
@@ -237,13 +237,13 @@ class PartitionReader:
                 segment.close()
 
     def _require_change(self, offset: int, listing: Listing) -> None:
-        """A listed file was not there: fine if retention took it meanwhile, else it is lost."""
+        """A listed file is missing: fine if retention removed it since, else records are lost."""
         now = self.listing()
         if now == listing or now.holding(offset) < 0:
             raise self._lost(offset, now)
 
-    def _require_taken_in(self, segment: SegmentInfo, offset: int) -> None:
-        """A file is gone: fine if a merge put its records into the segment before, else lost."""
+    def _require_merged(self, segment: SegmentInfo, offset: int) -> None:
+        """A file is missing: fine if a merge has put its records into the segment before."""
         listing = self.listing()
         at = listing.holding(offset)
         if at < 0 or listing.bases[at] == segment.base or listing.is_last(listing.bases[at]):
@@ -259,7 +259,7 @@ class PartitionReader:
             f"{name}: records {offset} to {start - 1} are no longer in the log "
             f"(it now starts at {start}). Continue from {start}."
             if start > offset
-            else f"{name}: the segment that holds offset {offset} is missing. Run check.",
+            else f"{name}: the segment with offset {offset} is missing. Run check.",
             topic=self._topic,
             partition=self._partition,
             offset=offset,
@@ -267,7 +267,7 @@ class PartitionReader:
 
 
 def _listing_of(segment: SegmentInfo) -> Listing:
-    """A listing of one known segment, followed by another if it is closed."""
+    """A listing of one known segment, followed by another if it is sealed."""
     directory, _, name = segment.path.rpartition("/")
     if segment.sealed:
         return Listing(directory, (segment.base, MAX_OFFSET), names=(name, ""))

@@ -1,4 +1,4 @@
-"""The closed segments of one partition, to be looked through from the first byte to the last."""
+"""The sealed segments of one partition, to be read from the first byte to the last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .listing import Listing, list_segments, log_path
 
 
 class Sealed(NamedTuple):
-    """A closed segment as it was found."""
+    """A sealed segment as it was listed."""
 
     base: int
     end: int
@@ -37,7 +37,7 @@ def sealed_segments(vfs: Vfs, listing: Listing, upto: int | None = None) -> list
 
 
 class SealedLog:
-    """All but the last segment of a partition: nobody writes to these. Changes nothing."""
+    """All segments of a partition but the last; no writer changes them. Read-only."""
 
     def __init__(self, vfs: Vfs, topic: str, partition: int) -> None:
         self.vfs = vfs
@@ -51,19 +51,19 @@ class SealedLog:
         return bases[0] if bases else 0
 
     def last_base(self) -> int:
-        """Base of the segment that is not closed; 0 if there is none."""
+        """Base of the active segment; 0 if there is none."""
         bases = list_segments(self.vfs, self.directory).bases
         return bases[-1] if bases else 0
 
     def segments(self, upto: int | None = None) -> list[Sealed]:
-        """The closed segments now, in order; only those that end at ``upto`` or before.
+        """The sealed segments now, in order; only those that end at ``upto`` or before.
 
-        What is behind the visible end may still be taken back by an append that fails.
+        An append that fails may still remove what is after the high watermark.
         """
         return sealed_segments(self.vfs, list_segments(self.vfs, self.directory), upto)
 
     def active(self, end: int) -> list[Sealed]:
-        """The segment that is not closed, as it would be if it ended at ``end``; none if empty."""
+        """The active segment, as it would be if sealed at ``end``; none if empty."""
         base = self.last_base()
         path = log_path(self.directory, base)
         stat = self.vfs.stat(path)
@@ -73,8 +73,8 @@ class SealedLog:
         """Its frames, every byte checked; without ``bodies`` only the headers.
 
         Raises:
-            DamagedLogError: it is not sound.
-            FileNotFoundError: it has been removed meanwhile.
+            DamagedLogError: the segment is damaged.
+            FileNotFoundError: the segment has been removed.
         """
         with typed_read_errors(self.topic, self.partition, segment.path):
             yield from segment_frames(self.vfs, segment.path, segment.base, bodies=bodies)

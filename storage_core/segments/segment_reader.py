@@ -32,13 +32,13 @@ from .listing import Listing, ListingCache, log_path
 
 _MAX_INDEX_BYTES = 1 << 30
 Index = TypeVar("Index", SparseIndex, TimeIndex)
-# A path and the file it led to: a file that took the name is another key. Not by its number alone,
-# which the system may give to another file once this one is gone.
+# A path and the file it led to: another file of the same name is another key. The inode number is
+# not enough: the system gives it to another file once this one is deleted.
 _FileKey = tuple[str, FileStat]
 
 
 class ReadCaches:
-    """Maps and parsed indexes of closed segments, shared by all readers of a store."""
+    """Maps and parsed indexes of sealed segments, shared by all readers of a store."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
         self.listings = ListingCache(vfs)
@@ -62,24 +62,24 @@ class NativeSegments:
 
     def open(self, base: int, listing: Listing) -> SegmentReader:
         """Open one of them; the last may still grow."""
-        closed, seen = not listing.is_last(base), None
+        sealed, seen = not listing.is_last(base), None
         while True:
             try:
-                return self._open(base, closed=closed)
+                return self._open(base, sealed=sealed)
             except SegmentStateError:
-                # Empty: the append that had closed it has failed since, and may be tried again.
+                # Empty: the append that sealed it has failed since, and may be tried again.
                 now = self._vfs.stat(listing.path(base))
                 if now is not None and now == seen:
                     raise
-                closed, seen = not self.listing().is_last(base), now
+                sealed, seen = not self.listing().is_last(base), now
 
-    def _open(self, base: int, *, closed: bool) -> SegmentReader:
+    def _open(self, base: int, *, sealed: bool) -> SegmentReader:
         return SegmentReader(
-            self._vfs, self._directory, base, self._config, self._caches, closed=closed
+            self._vfs, self._directory, base, self._config, self._caches, sealed=sealed
         )
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:
-        """Upper bound of a closed segment's timestamps, without opening its log if possible."""
+        """Upper bound of a sealed segment's timestamps, without opening its log if possible."""
         stat = self._vfs.stat(listing.path(base))
         if stat is None:
             raise FileNotFoundError(listing.path(base))
@@ -95,15 +95,15 @@ class NativeSegments:
             segment.close()
 
     def raise_damage(self) -> None:
-        """Nothing to say: what is below the watermark was sound, and nobody looks past it."""
+        """Never raises: no reader goes beyond the high watermark, and recovery checks the rest."""
 
 
 class SegmentReader:
-    """A segment's bytes and indexes. Closed segments are mapped, the open one is read.
+    """A segment's bytes and indexes. Sealed segments are mapped, the active one is read.
 
-    A map is touched below the visible end only, unless the caller of ``verify`` knows that all of
-    it is: an append that fails shortens the segments it had closed, and a page of a map that was
-    cut off kills who touches it. Not safe for several threads; each read opens its own.
+    A map may be touched below the high watermark only: an append that fails truncates the segments
+    it had sealed, and touching a page that is gone kills the process. So the caller of ``verify``
+    maps a segment only if all of it is below. Not thread-safe; each read opens its own.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class SegmentReader:
         config: StoreConfig,
         caches: ReadCaches,
         *,
-        closed: bool,
+        sealed: bool,
     ) -> None:
         self._vfs = vfs
         self._directory = directory
@@ -124,7 +124,7 @@ class SegmentReader:
         self.path = log_path(directory, base)
         self._key: _FileKey | None = None
         self._source: Source
-        if closed:
+        if sealed:
             stat = vfs.stat(self.path)
             if stat is None:
                 raise FileNotFoundError(self.path)
@@ -139,12 +139,12 @@ class SegmentReader:
         return self._source.size
 
     def close(self) -> None:
-        """Let go of an open segment's file; maps stay in the cache."""
+        """Close the file of the active segment; maps stay in the cache."""
         if isinstance(self._source, WindowSource):
             self._source.close()
 
     def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
-        """The frames that overlap ``start`` to ``end``; ``scan`` if all of them will be wanted."""
+        """The frames that overlap ``start`` to ``end``; with ``scan`` the caller wants all."""
         at = self.locate(start)
         return read_frames(self._source, self.base, at, start=start, end=end, scan=scan)
 
@@ -157,7 +157,7 @@ class SegmentReader:
             if is_sealed("offset", data):
                 data = data[:-FOOTER_BYTES]
             found = parse_open(data, self.size).floor(offset, self.base)
-        # Also of a closed segment: while it is replaced, its index may be that of the other one.
+        # Also of a sealed segment: while it is replaced, its index may be that of the other one.
         if found == OffsetPosition(self.base, 0):
             return found
         try:
@@ -182,7 +182,7 @@ class SegmentReader:
         first = self.base
         if self._key is not None and first < end:
             first = self.time_index().floor(timestamp, self.base)
-        # Behind the end there may be half a frame, a writer's or a torn tail, or nothing any more.
+        # After the end there may be half a frame (a writer's, or a torn tail) or nothing.
         if first >= end:
             return None
         at = OffsetPosition(self.base, 0) if self._key is None else self.locate(first)
@@ -195,26 +195,26 @@ class SegmentReader:
         return None
 
     def largest_timestamp_in_log(self) -> int:
-        """The same from the log's own headers: what deletion must go by, as an index may lie."""
+        """The same from the log's headers: an index may be wrong, and deletion must not be."""
         return self._build_indexes().time_index().largest
 
     def holds(self, offset: int) -> bool:
         return any(offset < frame.end_offset for frame in self._walk(self.locate(offset)))
 
     def verify(self) -> Iterator[StoredFrame]:
-        """Walk the whole segment, checking every byte. One that may be cut must not be mapped."""
+        """Walk the whole segment and check every byte. If it may be truncated, do not map it."""
         return walk_frames(self._source, self.base, bodies=True)
 
     def offset_index(self) -> SparseIndex:
-        """Entries of a closed segment: from its file when sound, else from the log."""
+        """Entries of a sealed segment: from its file when sound, else from the log."""
         return self._cached(self._caches.offsets, self._load_offsets)
 
     def time_index(self) -> TimeIndex:
-        """Time entries of a closed segment: from its file when sound, else from the log."""
+        """Time entries of a sealed segment: from its file when sound, else from the log."""
         return self._cached(self._caches.times, self._load_times)
 
     def index_is_sound(self) -> bool:
-        """Whether both index files of a closed segment can be used as they are."""
+        """Whether both index files of a sealed segment can be used as they are."""
         offsets = parse_sealed("offset", self._index_file(IDX), self.size)
         times = parse_sealed("time", self._index_file(TIMEIDX), self.size)
         return offsets is not None and times is not None
@@ -235,9 +235,10 @@ class SegmentReader:
         return self._build_indexes().time_index()
 
     def _build_indexes(self) -> IndexBuilder:
-        """Both indexes from the headers; read, not mapped, as all of the file is walked.
+        """Both indexes from the headers. Full scans use pread, not mmap.
 
-        If it was cut since it was opened, what stands before the cut will do: the visible part.
+        If the file was truncated since it was opened, the frames before the cut are enough: they
+        are all below the high watermark.
         """
         builder = IndexBuilder(self._interval)
         try:

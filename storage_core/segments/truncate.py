@@ -1,4 +1,4 @@
-"""Cutting the end of a log: a torn tail, or an append that failed and is taken back."""
+"""Truncating the end of a log: a torn tail, or the records of an append that failed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TailMark(NamedTuple):
 
 
 def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
-    """Remove from the log what stands behind ``mark``; nobody may have the files open to write.
+    """Remove from the log what follows ``mark``; no writer may have the files open.
 
-    The last file first, each durably before the one below it is touched: a power cut in between
-    that brought a file back would leave a hole before it, which is damage.
+    The last file first, each durably before the next: if a power cut brought a file back, it would
+    leave a hole before it, which is damage.
     """
     for base in reversed(list_segments(vfs, directory).bases):
         path = log_path(directory, base)
@@ -40,10 +40,10 @@ def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
 
 
 def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
-    """Shorten a segment that may be written, durably: else old bytes surface behind new ones.
+    """Truncate a writable segment, durably: else old bytes may reappear after new ones.
 
-    In place, as a full disk has no room for a copy: readers may have mapped it if it was closed,
-    and touch nothing behind the visible end.
+    In place, because a full disk has no room for a copy. Readers that mapped the segment touch
+    nothing after the high watermark.
     """
     drop_indexes(vfs, directory, base)
     fd = vfs.open(log_path(directory, base), "write")
@@ -55,27 +55,27 @@ def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
 
 
 def save_tail(vfs: Vfs, fd: int, directory: str, base: int, position: int, size: int) -> str:
-    """Keep bytes that are about to be cut, durably; return where."""
+    """Copy bytes that are about to be cut, durably; return the path of the copy."""
     data = vfs.pread(fd, size, position)
     for number in count():
         path = broken_path(directory, base, position, number)
         saved = read_file(vfs, path, size + 1)
         if saved is None:
             replace_file(vfs, path, data)
-        # Another tail torn at the same place stays; this one is not saved twice.
+        # An earlier tail torn at the same place is kept; this one is not saved twice.
         if saved in (None, data):
             break
     return path
 
 
 def broken_path(directory: str, base: int, position: int, number: int) -> str:
-    """Where bytes of a segment are kept that were cut there, the first time or again."""
+    """Path of the bytes cut at a position of a segment; ``number`` counts repeated cuts there."""
     again = f".{number}" if number else ""
     return f"{directory}/{segment_file(base, f'-{position}{again}{BROKEN}')}"
 
 
-def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, closed: bool = False) -> None:
-    """Write a segment anew, durably, and put the copy in its place."""
+def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, sealed: bool = False) -> None:
+    """Copy a segment, durably, and put the copy in its place."""
     path = log_path(directory, base)
     source = vfs.open(path, "read")
     try:
@@ -85,7 +85,7 @@ def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, closed: bool = Fals
             while data := vfs.pread(source, _COPY_BYTES, position):
                 position = write_all(vfs, target, [data], position)
             vfs.fsync(target)
-            if closed:
+            if sealed:
                 vfs.make_read_only(target)
         finally:
             vfs.close(target)
@@ -96,7 +96,7 @@ def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, closed: bool = Fals
 
 
 def drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
-    """Before the bytes go: an entry for them would point into those that follow."""
+    """Remove a segment's indexes before its bytes: a stale entry would point into later bytes."""
     for suffix in (IDX, TIMEIDX):
         with suppress(FileNotFoundError):
             vfs.unlink(f"{directory}/{segment_file(base, suffix)}")

@@ -1,4 +1,4 @@
-"""The I/O seam: what the engine may ask of files, and the backend that really does it."""
+"""The I/O seam: what the engine may ask of files, and the backend for real files."""
 
 from .base import Buffer, FileStat, OpenMode, Vfs
 from .posix import PosixVfs, read_outside

@@ -1,8 +1,8 @@
 """The one seam for I/O: every file, lock and clock access of the engine is one of these calls.
 
 Paths are relative to the store's root and separated by ``/``. Calls raise ``OSError`` as the
-system gives it; the layers above turn it into a typed error. A backend that records or fails
-calls wraps another one and forwards; nothing above this seam knows the difference.
+system gives it; callers turn it into a typed error. A backend of the tests that records calls, or
+lets them fail, wraps another one; no caller can tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FileKind = Literal["file", "directory", "other"]
 
 
 class FileStat(NamedTuple):
-    """What a name leads to; ``identity`` tells a file from another that took its name."""
+    """What a name leads to; ``identity`` differs between two files that had the same name."""
 
     kind: FileKind
     size: int
@@ -101,7 +101,7 @@ class Vfs(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def boot_id(self) -> bytes:
-        """16 bytes that change with every boot of the machine: unsynced pages died with it."""
+        """16 bytes that change with every boot of the machine, which loses unsynced pages."""
 
     def filesystem(self) -> str:
         """Type of the file system under the root, such as ``ext4``; empty when unknown."""

@@ -1,4 +1,4 @@
-"""What only Linux offers, each with an answer for systems that lack it."""
+"""What only Linux offers; other systems use ``Portable``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .base import Buffer, OpenMode
 from .portable import Portable
 
 _SYNC_FILE_RANGE_WRITE = 2
-# The largest block of any file system we know, and the size of a page.
+# The largest block of the usual file systems, and the size of a page.
 _BLOCK = 4096
 _MOST_DIRECT_BYTES = 8 << 20
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
@@ -127,7 +127,7 @@ def _is_direct(fd: int) -> bool:
 
 @contextmanager
 def _buffered(fd: int) -> Iterator[None]:
-    """Use the page cache for a while. The holder of the partition's lock is alone on ``fd``."""
+    """Use the page cache inside. Only the holder of the partition's lock uses ``fd``."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~_O_DIRECT)
     try:

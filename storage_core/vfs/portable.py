@@ -1,7 +1,6 @@
-"""What a file backend may do better on some systems, in the form that works on all of them.
+"""System calls in the form that works everywhere; ``linux.py`` overrides some with faster ones.
 
-``linux.py`` overrides these one by one. Whoever calls cannot tell the difference but by speed, and
-one test suite runs over both.
+Both behave the same, and one test suite runs over both.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ class Portable:
     """System calls that every system has. Stateless, picklable, safe for several threads."""
 
     def open_flags(self, mode: OpenMode) -> int:  # noqa: ARG002
-        """Extra flags for a mode that asks to write through. Syncs follow anyway: none needed."""
+        """Extra flags for a mode that asks to write through; none needed, as syncs follow."""
         return 0
 
     def descend(self, directory: int, path: str) -> int | None:  # noqa: ARG002
-        """Open a directory several levels down, following no link, in one step; None if we can't.
+        """Open a directory several levels down in one call, following no link; None if it fails.
 
-        The caller then walks step by step, and so finds out what is in the way.
+        The caller then opens one level at a time, and so finds out what is in the way.
         """
         return None
 

@@ -20,7 +20,7 @@ from .portable import Portable
 
 _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a FIFO that somebody planted must fail, not hang; files ignore it.
+# O_NONBLOCK: opening a FIFO in the place of a file must fail, not hang; files ignore the flag.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FLAGS = {
     "read": os.O_RDONLY | _FILE,
@@ -28,9 +28,9 @@ _FLAGS = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE,
 }
 _BUFFERS_PER_CALL = 1024
-_ODD_STEPS = frozenset(("", ".", ".."))
-# Reads of at least this size are scans: worth a hint about what comes next. Also the most to ask
-# for in advance, so that looking up one record does not fetch a whole segment.
+_UNSAFE_STEPS = frozenset(("", ".", ".."))
+# A read of at least this size is part of a scan, so the system gets a hint about the next bytes.
+# The hint covers no more than this: looking up one record must not fetch a whole segment.
 _SCAN_BYTES = 1 << 20
 FILE_MODE, DIRECTORY_MODE, SEALED_MODE = 0o644, 0o755, 0o444
 
@@ -40,7 +40,7 @@ class PosixVfs:
 
     Args:
         root: The directory.
-        system: Calls that some systems do better; by default what this one can do best.
+        system: Calls that differ between systems; by default the best for this one.
     """
 
     def __init__(self, root: str | os.PathLike[str], system: Portable | None = None) -> None:
@@ -56,13 +56,13 @@ class PosixVfs:
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         """Descend to the directory of ``path`` one real directory at a time.
 
-        Each step refuses links, so nothing planted in the tree can lead a write outside it.
+        Each step refuses links, so no link in the tree can lead a write outside it.
         """
         directories, _, name = path.rpartition("/")
         fd = os.open(self._root, os.O_DIRECTORY | _PATH_ONLY | os.O_CLOEXEC)
         try:
             steps = directories.split("/") if directories else []
-            plain = bool(steps) and not _ODD_STEPS.intersection(steps)
+            plain = bool(steps) and not _UNSAFE_STEPS.intersection(steps)
             below = self._system.descend(fd, directories) if plain else None
             if below is not None:
                 os.close(fd)
@@ -77,15 +77,15 @@ class PosixVfs:
             os.close(fd)
 
     def _open_directory(self, name: str, parent: int, path: str, flags: int = _PATH_ONLY) -> int:
-        if name in _ODD_STEPS:
-            raise UnsafeFileError(f"path {path!r} leaves the store", path=path)
+        if name in _UNSAFE_STEPS:
+            raise UnsafeFileError(f"path {path!r} leads out of the store", path=path)
         try:
             return os.open(name, flags | _DIRECTORY, dir_fd=parent)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 raise UnsafeFileError(
-                    f"{name!r} on the way to {path} is not a directory of its own "
-                    "(a link or a file). Remove it, or copy the real directory in its place.",
+                    f"{name!r}, part of {path}, is a link or a file, not a directory. "
+                    "Remove it, or copy the real directory in its place.",
                     path=path,
                 ) from error
             raise
@@ -101,8 +101,8 @@ class PosixVfs:
                     raise _not_regular(path) from error
                 if through and error.errno == errno.EINVAL:
                     raise ConfigError(
-                        f"the file system under {self._root} ({self.filesystem()}) does not know "
-                        f"{mode.partition('+')[2]}. Set write_through to none.",
+                        f"the file system of {self._root} ({self.filesystem()}) does not support "
+                        f"write_through={mode.partition('+')[2]}. Set write_through to none.",
                         path=path,
                     ) from error
                 raise
@@ -284,8 +284,8 @@ def read_outside(path: str, limit: int) -> bytes:
 
 def _not_regular(path: str) -> UnsafeFileError:
     return UnsafeFileError(
-        f"{path} is not a regular file (a link, pipe, device or directory stands there). "
-        "Remove it; the store follows no links.",
+        f"{path} is a link, pipe, device or directory; expected a regular file. "
+        "Remove it: the store follows no links.",
         path=path,
     )
 

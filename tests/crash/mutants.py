@@ -174,7 +174,7 @@ def tombless(patch: pytest.MonkeyPatch) -> None:
     """Segments are deleted without a tomb, newest first."""
 
     def drop(vfs: Vfs, directory: str, bases: Any, new_start: int) -> None:  # noqa: ARG001
-        deletion_markers.bury(vfs, directory, tuple(reversed(bases)))
+        deletion_markers.remove_marked(vfs, directory, tuple(reversed(bases)))
 
     replaced(deletion_markers.drop_segments, drop)(patch)
 

@@ -67,17 +67,11 @@ NOT_YET = (
     "cursus_spark/",
     "docs/connector.md",
     "storage_core/brokers/",
-    "storage_core/checks/inspect.py",
     "storage_core/commit/",
-    "storage_core/config.py",
     "storage_core/engine/",
-    "storage_core/format/",
     "storage_core/handlers/",
-    "storage_core/io/",
     "storage_core/maintenance/",
-    "storage_core/segments/",
     "storage_core/store/",
-    "storage_core/vfs/",
 )
 
 

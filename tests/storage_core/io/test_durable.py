@@ -51,7 +51,7 @@ def test_write_that_takes_nothing_is_an_error(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     vfs.short_writes = 0
     fd = vfs.open("a", "create")
-    with pytest.raises(OSError, match="wrote nothing"):
+    with pytest.raises(OSError, match="wrote no byte"):
         write_all(vfs, fd, [b"abc"], 0)
     vfs.close(fd)
 

@@ -171,7 +171,7 @@ def test_a_file_system_that_cannot_write_through_is_named(
         return real(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ConfigError, match=r"does not know dsync\. Set write_through to none"):
+    with pytest.raises(ConfigError, match=r"does not support write_through=dsync\. Set"):
         PosixVfs(tmp_path, Refusing()).open("f", "create+dsync")
 
 
