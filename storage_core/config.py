@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
-
-import yaml
 
 from .errors import ConfigError
 from .layouts.registry import LAYOUT_NAMES
@@ -203,7 +200,7 @@ class StoreConfig:
             text: A YAML mapping of settings; may be empty.
             environment: Defaults to the process's environment.
         """
-        settings = _yaml(text)
+        settings = _yaml(text) if text else None
         if settings is None:
             settings = {}
         if not isinstance(settings, dict):
@@ -253,6 +250,8 @@ def setting_value(name: str, text: str) -> Any:
 
 
 def _yaml(text: str) -> Any:
+    import yaml  # most processes have no file of settings, and it takes 10 ms
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -275,15 +274,21 @@ def _refuse_near_misses(known: list[str], environment: Mapping[str, str]) -> Non
     for variable in environment:
         name = variable.removeprefix(_PREFIX)
         if variable.startswith(_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            near = _nearest(name, known, 0.85)
             if near:
                 raise ConfigError(
                     f"Unknown variable {variable!r}. Did you mean {_PREFIX + near[0]!r}?"
                 )
 
 
+def _nearest(name: str, known: list[str], similarity: float) -> list[str]:
+    import difflib  # only on the way to an error
+
+    return difflib.get_close_matches(name, known, n=1, cutoff=similarity)
+
+
 def _did_you_mean(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
+    near = _nearest(key, known, 0.6)
     return (
         f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(known))}."
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from .errors import StorageError
 
@@ -17,7 +16,12 @@ TIMESTAMP_SUPPLIED = 0
 TIMESTAMP_APPENDED = 1
 TIMESTAMP_ABSENT = -1
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s: TypeAlias = npt.NDArray[np.int64]
+else:
+    Int64s = np.ndarray  # numpy.typing takes as long to import as ten modules of ours
 
 
 @dataclass(frozen=True, slots=True)

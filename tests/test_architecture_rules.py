@@ -190,6 +190,7 @@ def test_logic_in_init_is_found(source: str, bad: bool) -> None:
         ("vfs.base", LAZY_MODULE, False),
         ("vfs.base", LAZY_MODULE.replace("log.tail", "log.head"), True),
         ("vfs.base", LAZY_MODULE.replace("as end", "as start"), True),
+        ("vfs.base", LAZY_MODULE.replace("else", "    from ..log.tail import Tail\nelse"), False),
         ("vfs.base", "if TYPE_CHECKING:\n    from ..log import tail", False),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ..commit.commit_state import CommitState
@@ -45,11 +45,21 @@ class BrokerEngine(BaseEngine):
         commits = CommitState(vfs, STATE_DIRECTORY, f"{STATE_DIRECTORY}/staging")
         self._catalog = BrokerCatalog(vfs, layout, config, internal_topics=internal_topics)
         self._logs = BrokerLogs(vfs, layout, self._catalog, config, commits, isolation)
-        fingerprints = LastBytes(vfs, layout, self._logs.log)
-        committer = Committer(vfs, commits, self._logs, RowLog.append_staged, config, fingerprints)
-        super().__init__(vfs, config, commits, committer)
+        super().__init__(vfs, config, commits)
         self.name = layout.name
         self._layout = layout
+
+    @cached_property
+    def committer(self) -> Committer[RowLog]:
+        fingerprints = LastBytes(self._vfs, self._layout, self._logs.log)
+        return Committer(
+            self._vfs,
+            self.commits,
+            self._logs,
+            RowLog.append_staged,
+            self._config,
+            fingerprints,
+        )
 
     def topics(self) -> list[str]:
         return self._catalog.names()

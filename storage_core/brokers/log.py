@@ -20,7 +20,7 @@ from ..format.columns import Columns
 from ..io.io_errors import closed_for_writing, is_harmless, write_failure
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
-from ..log.partition_log import WriteBarrier
+from ..log.write_barrier import WriteBarrier
 from ..types import ActiveFile, OffsetRange
 from ..vfs import Vfs
 from .files import RowFiles, Target

@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from ..config import StoreConfig
-from ..log.partition_log import WriteBarrier
+from ..log.write_barrier import WriteBarrier
 from ..metadata.topic_file import TopicFile
 from ..types import IsolationLevel
 from ..vfs import Vfs

@@ -6,19 +6,39 @@ commits but this look at one directory.
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from ..io.io_errors import commit_pending
+from ..lazy import LazyModule
 from ..vfs import Vfs
-from .intents import Intents
-from .ledger import Ledger
+
+if TYPE_CHECKING:
+    from . import intents, ledger
+    from .intents import Intents
+    from .ledger import Ledger
+else:
+    intents = LazyModule("storage_core.commit.intents")
+    ledger = LazyModule("storage_core.commit.ledger")
 
 
 class CommitState:
     """Intents and ledger of one store. Safe for several threads and processes."""
 
     def __init__(self, vfs: Vfs, meta: str, staging: str) -> None:
+        self._vfs = vfs
+        self._meta = meta
         self.staging = staging
-        self.intents = Intents(vfs, f"{meta}/intents", staging)
-        self.ledger = Ledger(vfs, f"{meta}/ledger")
+
+    @cached_property
+    def intents(self) -> Intents:
+        """Commits that are decided."""
+        return intents.Intents(self._vfs, f"{self._meta}/intents", self.staging)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Commits that are done."""
+        return ledger.Ledger(self._vfs, f"{self._meta}/ledger")
 
     def require_none_pending(self, topic: str, partition: int) -> None:
         """Called with the partition's lock held, under which alone an intent can name it.

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..commit.commit_state import CommitState
-from ..commit.protocol import CommitResult, Committer
-from ..commit.staging import Stage, StageCheck, StagedPart
-from ..commit.staging_gc import StagingGc
 from ..config import StoreConfig
 from ..errors import CommitPendingError, RecoveryNeededError
+from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
+
+if TYPE_CHECKING:
+    from ..commit import staging, staging_gc
+    from ..commit.protocol import CommitResult, Committer
+    from ..commit.staging import Stage, StageCheck, StagedPart
+else:
+    staging = LazyModule("storage_core.commit.staging")
+    staging_gc = LazyModule("storage_core.commit.staging_gc")
 
 Result = TypeVar("Result")
 
@@ -25,14 +32,20 @@ Result = TypeVar("Result")
 class BaseEngine(ABC):
     """One opened log directory: guarded writes, staging and commits. Safe for several threads."""
 
-    def __init__(
-        self, vfs: Vfs, config: StoreConfig, commits: CommitState, committer: Committer[Any]
-    ) -> None:
+    def __init__(self, vfs: Vfs, config: StoreConfig, commits: CommitState) -> None:
         self._vfs = vfs
         self._config = config
         self.commits = commits
-        self.committer = committer
-        self.staging_gc = StagingGc(vfs, commits, config)
+
+    @property
+    @abstractmethod
+    def committer(self) -> Committer[Any]:
+        """The commit protocol, made when it is first needed: most tasks do not commit."""
+
+    @cached_property
+    def staging_gc(self) -> staging_gc.StagingGc:
+        """The garbage collection of staging, which keeps the time of its last sweep."""
+        return staging_gc.StagingGc(self._vfs, self.commits, self._config)
 
     @abstractmethod
     def topic(self, topic: str) -> TopicFile:
@@ -66,7 +79,7 @@ class BaseEngine(ABC):
                 self.recover(error.topic)
 
     def stage(self, job: str, overrides: Mapping[str, Any]) -> Stage:
-        return Stage(
+        return staging.Stage(
             self._vfs,
             self.commits.staging,
             job,

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ..checks.store_check import Checker
-from ..commit.append_staged import append_staged
 from ..commit.commit_state import CommitState
-from ..commit.protocol import CommitResult, Committer
-from ..commit.staging import StageCheck, StagedPart
 from ..config import StoreConfig
 from ..errors import StorageError
 from ..format import lock_state
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
+from ..lazy import LazyModule
 from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
-from ..log.partition_log import PartitionLog
-from ..maintenance.native import NativeMaintenance
-from ..maintenance.scrub import repair_indexes
 from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
 from ..metadata.identity import Ownership
@@ -33,6 +27,22 @@ from ..segments.segment_reader import NativeSegments, ReadCaches
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from .base import BaseEngine, Result
+
+if TYPE_CHECKING:
+    from ..checks import store_check
+    from ..commit import append_staged, protocol
+    from ..commit.protocol import CommitResult, Committer
+    from ..commit.staging import StageCheck, StagedPart
+    from ..log.partition_log import PartitionLog
+    from ..maintenance import native as native_maintenance
+    from ..maintenance import scrub
+    from ..maintenance.native import NativeMaintenance
+else:
+    store_check = LazyModule("storage_core.checks.store_check")
+    append_staged = LazyModule("storage_core.commit.append_staged")
+    protocol = LazyModule("storage_core.commit.protocol")
+    native_maintenance = LazyModule("storage_core.maintenance.native")
+    scrub = LazyModule("storage_core.maintenance.scrub")
 
 
 class NativeEngine(BaseEngine):
@@ -46,12 +56,16 @@ class NativeEngine(BaseEngine):
         self._ownership = Ownership(vfs, config)
         self._catalog = Catalog(vfs, config)
         self._logs = OpenLogs(vfs, self._catalog, config, commits, self._ownership)
-        committer = Committer(vfs, commits, self._logs, partial(append_staged, vfs), config)
-        super().__init__(vfs, config, commits, committer)
+        super().__init__(vfs, config, commits)
         self._caches = ReadCaches(vfs, config)
         self._lock = threading.Lock()
         self._readers: dict[tuple[UUID, int], PartitionReader] = {}
         self._flusher = Flusher(self.flush)
+
+    @cached_property
+    def committer(self) -> Committer[PartitionLog]:
+        append = partial(append_staged.append_staged, self._vfs)
+        return protocol.Committer(self._vfs, self.commits, self._logs, append, self._config)
 
     def topics(self) -> list[str]:
         return self._catalog.names()
@@ -79,7 +93,7 @@ class NativeEngine(BaseEngine):
             return reader
 
     def check(self) -> Iterator[Problem]:
-        return Checker(self._vfs, self._config, self._catalog).run()
+        return store_check.Checker(self._vfs, self._config, self._catalog).run()
 
     def require_writable(self) -> None:
         self._ownership.require_writable()
@@ -152,7 +166,7 @@ class NativeEngine(BaseEngine):
 
     def maintenance(self, topic: str, partition: int) -> NativeMaintenance:
         found = self._catalog.get(topic)
-        return NativeMaintenance(
+        return native_maintenance.NativeMaintenance(
             self._vfs,
             topic,
             partition,
@@ -187,7 +201,7 @@ class NativeEngine(BaseEngine):
         reports = self._logs.recover(topic)
         logs = self._logs.of_topic(topic)
         for partition, log in logs.items():
-            repair_indexes(self._vfs, log, topic, partition, self._caches)
+            scrub.repair_indexes(self._vfs, log, topic, partition, self._caches)
         self._logs.checkpoint(logs.values())
         return reports
 

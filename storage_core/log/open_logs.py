@@ -6,31 +6,28 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..config import StoreConfig
 from ..errors import StorageError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors, watermark_lost
+from ..lazy import LazyModule
 from ..metadata import checkpoint, high_watermark
 from ..metadata.catalog import Catalog
 from ..metadata.identity import Ownership
 from ..metadata.topic_file import TopicFile
 from ..types import RecoveryReport
 from ..vfs import Vfs
-from .partition_log import PartitionLog, WriteBarrier
+from .write_barrier import TopicBarrier
+
+if TYPE_CHECKING:
+    from . import partition_log
+    from .partition_log import PartitionLog
+else:
+    partition_log = LazyModule("storage_core.log.partition_log")
 
 Result = TypeVar("Result")
 _log = logging.getLogger("storage_core")
-
-
-class TopicBarrier(WriteBarrier, Protocol):
-    """A ``WriteBarrier`` that also answers for all partitions of a topic at once."""
-
-    def recovery_points(self, topic: str, topic_uuid: str) -> Mapping[int, int]:
-        """The offset up to which finished commits made records durable, by partition."""
-
-    def starts(self, topic: str, topic_uuid: str) -> Mapping[int, int]:
-        """Where the first pending commit begins, by partition: the end for readers."""
 
 
 class OpenLogs:
@@ -65,7 +62,7 @@ class OpenLogs:
             known = self._logs.get((topic, partition))
             if known is not None and known[0] == found:
                 return known[1]
-            log = PartitionLog(
+            log = partition_log.PartitionLog(
                 self._vfs,
                 topic,
                 partition,

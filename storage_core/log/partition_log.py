@@ -19,7 +19,6 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 from uuid import UUID
 
 from ..config import StoreConfig
@@ -46,16 +45,7 @@ from ..types import ActiveFile, OffsetRange, RecoveryReport
 from ..vfs import Vfs
 from .recovery import Recovery
 from .tail import Tail
-
-
-class WriteBarrier(Protocol):
-    """What a log must know of pending commits to its partition."""
-
-    def require_none_pending(self, topic: str, partition: int) -> None:
-        """Raise if a pending commit comes first. The caller holds the partition's lock."""
-
-    def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The offset up to which commits are known to have made records durable."""
+from .write_barrier import WriteBarrier
 
 
 class PartitionLog:

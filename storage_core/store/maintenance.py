@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..config import CleanupPolicy, Compression
-from ..engine.api import PartitionMaintenance
 from ..errors import ConfigError, StoppedError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
-from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
+from ..lazy import LazyModule
 from ..metadata import consumer_groups
 from .reads import StoreReads
 
-Run = Callable[[PartitionMaintenance, Pace], UpkeepReport]
+if TYPE_CHECKING:
+    from ..engine.api import PartitionMaintenance
+    from ..maintenance import report
+    from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
+
+    Run: TypeAlias = Callable[[PartitionMaintenance, Pace], UpkeepReport]
+else:
+    report = LazyModule("storage_core.maintenance.report")
 
 
 class StoreMaintenance(StoreReads):
@@ -67,7 +74,7 @@ class StoreMaintenance(StoreReads):
         """
         if not dry_run:
             self._require_writable()
-        pace, reports = Pace(self._vfs, progress, stop), []
+        pace, reports = report.Pace(self._vfs, progress, stop), []
         for partition, offset in before.items():
             self._require_partition(topic, partition)
             with typed_metadata_errors(topic):
@@ -110,14 +117,14 @@ class StoreMaintenance(StoreReads):
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
             if "compact" not in (policy or target.config.cleanup_policy):
                 if topic is None:
-                    return UpkeepReport("compact", "", 0)
+                    return report.UpkeepReport("compact", "", 0)
                 raise ConfigError(
                     f"topic {topic!r} is not compacted: its cleanup_policy is "
                     f"{target.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact'."
                 )
             return target.compact(pace, min_dirty_ratio=min_dirty_ratio, dry_run=dry_run)
 
-        return self._each(topic, run, Pace(self._vfs, progress, stop), dry_run=dry_run)
+        return self._each(topic, run, report.Pace(self._vfs, progress, stop), dry_run=dry_run)
 
     def scrub(
         self,
@@ -136,7 +143,7 @@ class StoreMaintenance(StoreReads):
             stop: Asked after every frame whether to stop.
         """
         rate = bytes_per_second or self._config.scrub_bytes_per_second
-        pace = Pace(self._vfs, progress, stop, rate)
+        pace = report.Pace(self._vfs, progress, stop, rate)
         return self._each(topic, lambda target, pace: target.scrub(pace), pace, dry_run=True)
 
     def merge(
@@ -163,7 +170,7 @@ class StoreMaintenance(StoreReads):
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
             return target.merge(pace, below=below_bytes, at_least=at_least, dry_run=dry_run)
 
-        return self._each(topic, run, Pace(self._vfs, progress, stop), dry_run=dry_run)
+        return self._each(topic, run, report.Pace(self._vfs, progress, stop), dry_run=dry_run)
 
     def recompress(
         self,
@@ -200,7 +207,7 @@ class StoreMaintenance(StoreReads):
                 dry_run=dry_run,
             )
 
-        return self._each(topic, run, Pace(self._vfs, progress, stop), dry_run=dry_run)
+        return self._each(topic, run, report.Pace(self._vfs, progress, stop), dry_run=dry_run)
 
     def _each(
         self, topic: str | None, run: Run, pace: Pace, *, dry_run: bool

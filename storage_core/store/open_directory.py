@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING
 
 from ..config import StoreConfig
-from ..engine.api import Engine
 from ..engine.native import NativeEngine
 from ..errors import LayoutNotFoundError
 from ..layouts.detect import choose_layout
@@ -19,6 +18,7 @@ from ..vfs import PosixVfs, Vfs
 
 if TYPE_CHECKING:
     from ..brokers import engine as broker_engine
+    from ..engine.api import Engine
 else:
     broker_engine = LazyModule("storage_core.brokers.engine")
 

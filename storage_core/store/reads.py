@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..checks.store_check import state_problems
 from ..config import StoreConfig
-from ..engine.api import Engine
 from ..errors import (
     DataLossError,
     InvalidRecordError,
@@ -18,12 +17,19 @@ from ..errors import (
 )
 from ..format.columns import READ_SCHEMA, microseconds
 from ..io.io_errors import typed_metadata_errors
+from ..lazy import LazyModule
 from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
 from ..segments.batches import ALL_FIELDS, join_small, limit
 from ..segments.partition_reader import PartitionReader
 from ..types import Int64s, OffsetRange, Problem, SegmentInfo
 from ..vfs import Vfs
+
+if TYPE_CHECKING:
+    from ..checks import store_check
+    from ..engine.api import Engine
+else:
+    store_check = LazyModule("storage_core.checks.store_check")
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)
 
@@ -225,7 +231,7 @@ class StoreReads:
     def check(self) -> list[Problem]:
         """Read the whole store and report what is wrong with it. Changes nothing."""
         commits, groups = self._engine.commits, self._engine.groups_directory
-        state = state_problems(self._vfs, commits.intents, commits.ledger, groups)
+        state = store_check.state_problems(self._vfs, commits.intents, commits.ledger, groups)
         return [*self._engine.check(), *state]
 
     def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..commit.protocol import CommitResult
-from ..commit.staging import Stage, StagedPart
 from ..config import StoreConfig
-from ..engine.api import Log
 from ..errors import StoreClosedError, TopicExistsError
 from ..format.columns import Columns, Values, make_columns
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
@@ -20,6 +17,11 @@ from ..types import IsolationLevel, OffsetRange, RecoveryReport
 from ..vfs import Vfs
 from .maintenance import StoreMaintenance
 from .open_directory import make_engine, open_files
+
+if TYPE_CHECKING:
+    from ..commit.protocol import CommitResult
+    from ..commit.staging import Stage, StagedPart
+    from ..engine.api import Log
 
 
 class Store(StoreMaintenance):

@@ -201,7 +201,11 @@ def lazy_twins(module: Module) -> list[Problem]:
             if isinstance(each, ast.ImportFrom)
             for alias in each.names
         }
-        for name, path in sorted(checked ^ set(_lazy_bindings(module, node.orelse))):
+        lazy = set(_lazy_bindings(module, node.orelse))
+        unlike = lazy - checked
+        if _is_lazy_table(node):  # elsewhere names may be imported for annotations alone
+            unlike |= checked - lazy
+        for name, path in sorted(unlike):
             text = f"{name} from {path} is in one branch of TYPE_CHECKING only"
             problems.append(Problem(node.lineno, text))
     return problems
