@@ -146,8 +146,8 @@ class Checker:
         end = progress.end or 0
         if high_watermark is not None and end < high_watermark:
             message = (
-                f"the log ends at offset {end}, below the high watermark {high_watermark}: "
-                "records are missing. Restore the files from a copy."
+                f"{topic}-{partition}: the log ends at offset {end}, below the high watermark "
+                f"{high_watermark}. Records are missing; restore the files from a copy."
             )
             found.append(Problem("error", "LOG_DAMAGED", message, topic, partition, directory))
         return found

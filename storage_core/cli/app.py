@@ -25,6 +25,7 @@ from .write.groups import groups
 from .write.topics import alter, create, delete
 
 _INTERRUPTED = 130
+_SHARED = ("layout", "source_layout", "internal_topics", "isolation")
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Inspect": (topics, describe, cat, tail, dump, report),
@@ -88,14 +89,25 @@ class CursusGroup(click.Group):
 @click.group(
     cls=CursusGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 success; 1 a problem was found, something is missing or nothing was "
-    "changed; 2 wrong usage. `cursus COMMAND --help` shows the options of a command.",
+    epilog="""\b
+    Exit codes:
+      0  success
+      1  a problem was found, something is missing, or nothing was changed
+      2  wrong usage
+    """,
 )
 @click.version_option(__version__, prog_name="cursus")
 def cli() -> None:
-    """Inspect, write and maintain a log directory."""
+    """Inspect, write and maintain a log directory.
+
+    PATH is the log directory: cursus describe /data/log
+
+    cursus COMMAND --help shows the arguments and options of a command.
+    """
 
 
 for _commands in SECTIONS.values():
     for _command in _commands:
+        # Help shows a command's own options first.
+        _command.params.sort(key=lambda parameter: parameter.name in _SHARED)
         cli.add_command(_command)

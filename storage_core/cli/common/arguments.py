@@ -30,8 +30,21 @@ isolation = click.option(
     "--isolation",
     type=ISOLATION,
     default="read_committed",
-    help="Transactions of a cursus broker: only committed ones (the default), or all.",
+    metavar="LEVEL",
+    help="read_committed (default) or read_uncommitted, for transactions of a cursus broker.",
 )
+
+
+def layout_option(name: str, what: str, *, auto: str) -> Callable[[Function], Function]:
+    """An option that takes the name of a layout; ``auto`` says what the default does."""
+    names = [f"auto ({auto})", *LAYOUT_NAMES[1:]]
+    return click.option(
+        name,
+        type=LAYOUTS,
+        default="auto",
+        metavar="LAYOUT",
+        help=f"{what}: {', '.join(names[:-1])} or {names[-1]}.",
+    )
 
 
 def complete_topic(
@@ -57,9 +70,7 @@ def with_store(function: Function) -> Function:
     """Add PATH, --layout and --internal-topics to a command and pass it the open store."""
 
     @path
-    @click.option(
-        "--layout", type=LAYOUTS, default="auto", help="Layout of the directory; auto detects it."
-    )
+    @layout_option("--layout", "Layout of the directory", auto="detect it")
     @click.option(
         "--internal-topics", is_flag=True, help="Include a broker's internal topics (__…)."
     )

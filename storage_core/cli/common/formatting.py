@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -50,6 +52,11 @@ def duration(microseconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 segment``, ``2 segments``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings of a topic as ``--set`` takes them: ``compression=zstd, segment_ms=1000``."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def printable(data: bytes | None) -> str:

@@ -25,18 +25,25 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table: styled on a terminal, else aligned columns. ``>`` aligns a column right."""
+    """Print a table: styled on a terminal, else aligned columns.
+
+    A heading that starts with ``>`` aligns right and its cells never wrap: they are numbers. A
+    heading may have two lines on a terminal.
+    """
     right = [name.startswith(">") for name in columns]
     heads = [name.removeprefix(">") for name in columns]
     cells = [list(row) for row in rows]
     if sys.stdout.isatty():
         shown = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for head, is_right in zip(heads, right, strict=True):
-            shown.add_column(head, justify="right" if is_right else "left", overflow="fold")
+            shown.add_column(
+                head, justify="right" if is_right else "left", overflow="fold", no_wrap=is_right
+            )
         for row in cells:
             shown.add_row(*(Text(cell) for cell in row))
         Console(highlight=False).print(shown)
         return
+    heads = [head.replace("\n", " ") for head in heads]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     for row in [heads, *cells]:
         places = zip(row, widths, right, strict=True)

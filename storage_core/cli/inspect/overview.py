@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from ...store.store import Store
 from ..common import arguments, output
-from ..common.formatting import iso, number, plural, size
+from ..common.formatting import iso, number, plural, settings_text, size
 from .size_strips import axis_of, strips
 from .store_facts import (
     Lag,
@@ -135,7 +134,7 @@ def _describe_topic(topic: TopicFacts) -> None:
     output.line()
     output.line(f"{topic.name}  {plural(topic.count, 'partition')}", style="bold")
     if topic.settings:
-        output.line(f"settings  {json.dumps(dict(topic.settings), ensure_ascii=False)}")
+        output.line(f"settings  {settings_text(topic.settings)}")
     output.table(
         [">partition", ">start", ">end", ">records", ">segments", ">size", "state"],
         [

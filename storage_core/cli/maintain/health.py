@@ -139,9 +139,9 @@ def _problem_table(found: Sequence[Problem]) -> None:
 
 
 def _recovery_table(reports: Sequence[RecoveryReport]) -> None:
-    heads = ["topic", ">partition", ">end", ">truncated bytes", "saved as"]
+    heads = ["topic", ">partition", ">end", ">truncated\nbytes", "saved as"]
     output.table(
-        [*heads, ">indexes rebuilt", ">segments removed"],
+        [*heads, ">indexes\nrebuilt", ">segments\nremoved"],
         [
             [
                 report.topic,

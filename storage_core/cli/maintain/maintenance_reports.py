@@ -17,7 +17,7 @@ def show_reports(reports: Sequence[UpkeepReport], as_json: bool) -> None:
         output.show_json([report_object(report) for report in reports])
     elif reports:
         output.table(
-            ["topic", ">partition", ">segments", ">size", ">saved", ">records removed", "note"],
+            ["topic", ">partition", ">segments", ">size", ">saved", ">records\nremoved", "note"],
             [
                 [
                     report.topic,

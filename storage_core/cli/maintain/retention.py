@@ -21,7 +21,10 @@ from .maintenance_reports import show_reports
     metavar="OFFSET",
     help="Delete the records of TOPIC below this offset instead.",
 )
-@arguments.partition
+@click.option(
+    "--partition", "-p", type=click.IntRange(min=0), metavar="N",
+    help="With --before: only this partition.",
+)  # fmt: skip
 @arguments.dry_run
 @arguments.yes
 @arguments.as_json

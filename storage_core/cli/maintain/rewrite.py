@@ -23,7 +23,7 @@ Reports = list[UpkeepReport]
 @click.option(
     "--min-dirty-ratio",
     type=click.FloatRange(0, 1),
-    metavar="PART",
+    metavar="RATIO",
     help="Compact if at least this share of the log is new; 0: any new record. "
     "Default: the topic's min_cleanable_dirty_ratio.",
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
 
 from ..._version import __version__
-from ..common.formatting import duration, moment, number, plural, size
+from ..common.formatting import duration, moment, number, plural, settings_text, size
 from ..inspect.size_strips import axis_of
 from ..inspect.store_facts import Lag, PartitionFacts
 from .charts import MOST_ROWS, Bar, columns, share_bar, timeline
@@ -92,8 +91,8 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
         f'<span class="soft">{summary}{size(facts.size)}</span></div>'
     ]
     if facts.settings:
-        settings = escape(json.dumps(dict(facts.settings), ensure_ascii=False))
-        parts.append(f'<p class="soft">Settings {settings}</p>')
+        settings = escape(settings_text(facts.settings))
+        parts.append(f'<p class="soft">Settings: {settings}</p>')
     parts += [_segments(facts.partitions), _rates(topic.flow), _insides(topic)]
     parts.append(f"<h3>Partitions</h3>{_partitions(facts.partitions)}")
     of_topic = [lag for lag in lags if lag.topic == facts.name]
@@ -137,7 +136,7 @@ def _rates(flow: Flow | None) -> str:
         mean, peak = _rate(sum(values) / seconds / len(values), name), _rate(max(rates), name)
         charts.append(
             f"<div><h3>{name} per second</h3>"
-            f'<p class="soft">mean {mean}; each bar is {duration(seconds * 1e6)}</p>'
+            f'<p class="soft">mean {mean}; one bar for each {duration(seconds * 1e6)}</p>'
             f"{columns(bars, low, high, peak, f'{name} per second', kind)}</div>"
         )
     return f'<div class="two">{"".join(charts)}</div>'
@@ -178,7 +177,7 @@ def _sizes(sizes: Sizes | None, records: int) -> str:
     return (
         f"<div><h3>Record sizes</h3>"
         f'<p class="soft">{size(sizes.smallest)} to {size(sizes.largest)}, median '
-        f"{size(sizes.median)}{part}; each bar is twice the size of the one before</p>"
+        f"{size(sizes.median)}{part}; each bar covers twice the size of the bar before</p>"
         f"{chart}</div>"
     )
 
@@ -198,7 +197,7 @@ def _compression(found: Compression | None, log_bytes: int) -> str:
     ]
     return (
         f"<div><h3>Compression</h3>"
-        f'<p class="soft">{ratio:.2f} to 1; {escape(codecs)}</p>'
+        f'<p class="soft">ratio {ratio:.2f}; {escape(codecs)}</p>'
         f"{_table(['', '>bytes', ''], rows)}</div>"
     )
 

@@ -18,15 +18,12 @@ from ..common.formatting import number
 @click.command()
 @click.argument("source", type=click.Path(file_okay=False))
 @click.argument("target", type=click.Path(file_okay=False))
-@click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option(
-    "--layout", type=arguments.LAYOUTS, default="auto",
-    help="Layout of a new TARGET; auto: native.",
+    "--topic", "-t", "topics", multiple=True, metavar="TOPIC",
+    help="Only this topic; may be repeated.",
 )  # fmt: skip
-@click.option(
-    "--source-layout", type=arguments.LAYOUTS, default="auto",
-    help="Layout of SOURCE; auto detects it.",
-)  # fmt: skip
+@arguments.layout_option("--layout", "Layout of a new TARGET", auto="means native")
+@arguments.layout_option("--source-layout", "Layout of SOURCE", auto="detect it")
 @click.option(
     "--renumber", is_flag=True, help="Number the records from 0 instead of keeping their offsets."
 )

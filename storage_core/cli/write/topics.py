@@ -28,10 +28,7 @@ _settings = click.option(
     help="Number of partitions.",
 )  # fmt: skip
 @_settings
-@click.option(
-    "--layout", type=arguments.LAYOUTS, default="auto",
-    help="Layout of a new store; auto: native.",
-)  # fmt: skip
+@arguments.layout_option("--layout", "Layout of a new store", auto="means native")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists.")
 def create(
     path: str,
