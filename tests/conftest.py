@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 from hypothesis import settings
 
-from storage_core import StoreConfig
-from storage_core.engine.native import NativeEngine
-from storage_core.vfs import Vfs
-from tests.crash.recording import MEMORY
+from tests.support.crashed_stores import let_go, remember_stores
 
 # Seconds belong to the benchmarks: a busy machine must not fail a property.
 settings.register_profile("cursus", deadline=None)
@@ -31,23 +27,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def crashed_stores_let_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A store that a test does not close is a process that died: the system closes its files.
-
-    Only that is done here, nothing is written: what a crash leaves on the disk stays as it is.
-    """
-    opened: list[NativeEngine] = []
-    made = NativeEngine.__init__
-
-    def remember(self: NativeEngine, vfs: Vfs, config: StoreConfig) -> None:
-        made(self, vfs, config)
-        if vfs.root != MEMORY:
-            opened.append(self)
-
-    monkeypatch.setattr(NativeEngine, "__init__", remember)
+    """A store that a test does not close is a process that crashed."""
+    remember_stores(monkeypatch)
     yield
-    for engine in opened:
-        engine._flusher.stop()
-        for log in engine._logs.all():
-            # Tests let these calls fail, too.
-            with suppress(Exception):
-                log.close()
+    let_go()

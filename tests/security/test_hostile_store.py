@@ -19,6 +19,7 @@ from storage_core.io import json_files as metafile
 from storage_core.vfs import PosixVfs
 from tests.fuzz.checks import TOPICS, written
 from tests.fuzz.trees import CORPUS, KINDS, TREES, foreign, native
+from tests.support.crashed_stores import let_go
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.paths import ROOT
 from tests.support.processes import Processes
@@ -126,6 +127,7 @@ def do_everything(path: Path, layout: str = "native") -> int:
                 action(Store(vfs, HURRIED, layout), topic)
             except StorageError:
                 denied += 1
+    let_go()
     assert odd == []
     return denied
 
