@@ -72,11 +72,11 @@ class BrokerEngine(BaseEngine):
         count, topic_uuid = found.partitions, str(found.uuid)
         intents = self.commits.intents
         while True:
-            mark = intents.mark()
+            stat = intents.directory_stat()
             ends = self._ends(topic, count)
             pending = intents.pending()
             # A commit that came and went between two ends would show on the later one alone.
-            if intents.untouched_since(mark) or ends == self._ends(topic, count):
+            if intents.unchanged_since(stat) or ends == self._ends(topic, count):
                 break
         # A decided commit that is not finished is invisible on all its partitions.
         for intent in pending:

@@ -28,7 +28,7 @@ class LastBytes:
         active = self._log(topic, partition).active
         return self._last_bytes(active.path, active.size)
 
-    def holds(self, intent: PartitionIntent) -> bool | None:
+    def matches(self, intent: PartitionIntent) -> bool | None:
         """Whether a log holds what a commit found; None if that was nothing to compare with."""
         if intent.before:
             path = self._path(intent)

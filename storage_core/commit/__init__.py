@@ -1,1 +1,1 @@
-"""Staged records of many tasks become visible in one step, or not at all."""
+"""Commits: staged records of many tasks become visible in one step or not at all."""

@@ -1,7 +1,7 @@
-"""The commits of one store as its files show them: decided but unfinished, and done.
+"""The commits of one store as its files show them: pending (intents) and finished (ledger).
 
-Logs and readers ask here, and never the commit protocol itself: an append goes through no code of
-commits but this look at one directory.
+Logs and readers use this module, never the commit protocol. For an append it only lists one
+directory.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ class CommitState:
         return ledger.Ledger(self._vfs, f"{self._meta}/ledger")
 
     def require_none_pending(self, topic: str, partition: int) -> None:
-        """Called with the partition's lock held, under which alone an intent can name it.
+        """Raise if an intent names the partition.
+
+        The caller holds the partition's lock. A committer needs that lock too, so no new intent
+        can name the partition meanwhile.
 
         Raises:
-            CommitPendingError: an interrupted commit must be finished before others may write here.
+            CommitPendingError: an interrupted commit must be finished before the next write.
         """
         if self.intents.naming(topic, partition):
             raise commit_pending(topic, partition)
 
     def recovery_point(self, topic: str, topic_uuid: str, partition: int) -> int:
-        """The highest offset that any commit to this partition is known to have made durable."""
+        """The highest offset up to which a commit is known to have made records durable."""
         committed = self.recovery_points(topic, topic_uuid).get(partition, 0)
-        # A committer syncs what stands before its records before it decides.
+        # A committer syncs all records below its own before it writes the intent.
         return max(committed, self.starts(topic, topic_uuid).get(partition, 0))
 
     def recovery_points(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """By partition the highest end that a finished commit has made durable."""
+        """By partition the highest offset up to which finished commits made records durable."""
         return self.ledger.recovery_points(topic, topic_uuid)
 
     def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """By partition where the first pending commit begins: no reader may look past that."""
+        """By partition where the first pending commit begins: the end for readers."""
         return self.intents.starts(topic, topic_uuid)

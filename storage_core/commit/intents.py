@@ -1,8 +1,8 @@
-"""Redo records of commits under way: ``meta/intents/<transaction>.json``, normally none.
+"""Intents of pending commits: ``meta/intents/<transaction>.json``. Normally there are none.
 
-A commit is decided the moment its intent is durable. The intent names every partition with the
-offset its records begin at and the staged parts that follow each other there, so that whoever finds
-it can finish the work: the log itself tells how far the first attempt came.
+A commit is decided when its intent is durable. For every partition the intent names the start
+offset of the commit's records and the staged parts in their order. So any process that finds the
+intent can finish the commit: the end of the log shows how far the first attempt came.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .part_validation import part_from
 from .staging import StagedPart
 
 _FORMAT = 1
-# A directory's time moves in steps of some milliseconds.
+# File systems update the time of a directory in steps of some milliseconds.
 _TIME_STEP_NS = 50_000_000
-# A part takes about 1 KiB: a commit of a quarter million files.
+# A part takes about 1 KiB, so this is a commit of 250,000 files.
 _MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionIntent:
-    """What one partition gets. ``segment`` and ``position`` say where its log ended.
+    """The part of a commit for one partition. Its log ended at byte ``position`` of ``segment``.
 
-    ``before`` are the last bytes there, in hex, for logs without an identity of their own.
+    ``before``: the last bytes of the log there, in hex, for layouts whose topics have no identity.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class PartitionIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One decided commit; ``app`` and ``version`` are its key in the ledger."""
+    """One decided commit. ``app`` and ``version`` are its key in the ledger."""
 
     transaction: str
     job: str
@@ -61,6 +61,7 @@ class Intent:
     partitions: tuple[PartitionIntent, ...]
 
     def names(self, topic: str | None, partition: int | None) -> bool:
+        """Whether the commit adds records to this partition."""
         return any((part.topic, part.partition) == (topic, partition) for part in self.partitions)
 
 
@@ -75,16 +76,16 @@ class Intents:
         self._known: dict[str, Intent] = {}
 
     def write(self, intent: Intent) -> None:
-        """The commit point: after this returns, or fails in its last step, the commit happens.
+        """The commit point. The commit happens if this returns or fails in its last step.
 
-        Who finds an intent writes it again before acting on it: a killed process may have left it
-        unsynced, and a sync that failed once proves nothing when it succeeds later.
+        A process that finds an intent writes it again before it acts on it. The committer may have
+        crashed before fsync. And after a failed fsync, a later one that succeeds proves nothing.
         """
         data = json_files.dump({"format": _FORMAT, **_fields(intent)})
         if len(data) > _MAX_BYTES:
             raise InvalidCommitError(
-                f"job {intent.job} has too many parts for one commit: its redo record would have "
-                f"{len(data)} bytes, the most is {_MAX_BYTES}. Write it in several jobs."
+                f"job {intent.job} has too many parts for one commit: its intent has {len(data)} "
+                f"bytes, the limit is {_MAX_BYTES}. Split it into several jobs."
             )
         if not self._ready:
             sync_directories(self._vfs, self.directory)
@@ -92,23 +93,24 @@ class Intents:
         replace_file(self._vfs, self._path(intent.transaction), data)
 
     def is_absent(self, intent: Intent) -> bool:
-        """Whether an intent that could not be written is certainly not there."""
+        """Whether an intent that could not be written is certainly absent."""
         try:
             return self._vfs.stat(self._path(intent.transaction)) is None
         except OSError:
             return False
 
     def remove(self, intent: Intent) -> None:
-        """Forget a commit whose every partition and ledger entry is durable."""
+        """Remove the intent of a commit whose records and ledger entries are durable."""
         with suppress(FileNotFoundError):
             self._vfs.unlink(self._path(intent.transaction))
         self._vfs.fsync_dir(self.directory)
 
     def pending(self) -> list[Intent]:
-        """All intents there are. One listing when there are none; each is parsed only once.
+        """All intents. It costs one listing, and parses each intent once.
 
         Raises:
-            DamagedMetadataError: one cannot be trusted, so its partitions must not be written.
+            DamagedMetadataError: an intent is damaged. No partition may be written: the intent may
+                name it.
         """
         with typed_metadata_errors():
             return self._pending()
@@ -118,7 +120,7 @@ class Intents:
             names = self._vfs.listdir(self.directory)
         except FileNotFoundError:
             return []
-        # An intent never changes under its name.
+        # The content of an intent never changes.
         known, found = self._known, {}
         for name in sorted(names):
             if name in known:
@@ -134,30 +136,30 @@ class Intents:
         """One intent; None if it is gone.
 
         Raises:
-            DamagedMetadataError: it cannot be trusted.
+            DamagedMetadataError: it is damaged.
         """
         fields = json_files.read(self._vfs, path, _MAX_BYTES)
         return None if fields is None else self._parse(fields, path)
 
     def naming(self, topic: str, partition: int) -> list[Intent]:
-        """The intents that a partition has to wait for."""
+        """The intents that name a partition. Its writers must finish them first."""
         return [intent for intent in self.pending() if intent.names(topic, partition)]
 
-    def mark(self) -> FileStat | None:
-        """What changes whenever an intent comes or goes; None before there was one."""
+    def directory_stat(self) -> FileStat | None:
+        """It changes when an intent is written or removed; None before the first intent."""
         return self._vfs.stat(self.directory)
 
-    def untouched_since(self, mark: FileStat | None) -> bool:
-        """Whether surely no intent came or went since ``mark`` was taken.
+    def unchanged_since(self, stat: FileStat | None) -> bool:
+        """Whether certainly no intent was written or removed since ``stat`` was taken.
 
-        A directory's time moves in steps of some milliseconds, so a fresh one proves nothing.
+        A directory that changed just now may change again without a new time: then it is False.
         """
-        if mark is not None and self._vfs.now_us() * 1000 - mark.modified_ns < _TIME_STEP_NS:
+        if stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns < _TIME_STEP_NS:
             return False
-        return self.mark() == mark
+        return self.directory_stat() == stat
 
     def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """Where the pending commits to a topic begin, by partition: nobody may look past that."""
+        """By partition where the first pending commit begins: the end for readers."""
         found: dict[int, int] = {}
         for intent in self.pending():
             for part in intent.partitions:
@@ -167,7 +169,7 @@ class Intents:
         return found
 
     def sweep(self, older_than_us: int) -> None:
-        """Remove the halves of intents whose writers died long ago."""
+        """Remove old temporary files that crashed committers left."""
         with suppress(FileNotFoundError):
             for name in self._vfs.listdir(self.directory):
                 path = f"{self.directory}/{name}"
@@ -194,24 +196,26 @@ class Intents:
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidNameError) as error:
             raise DamagedMetadataError(
-                f"{path} is not a redo record: {error}. Writers wait for it; restore it from a "
-                "copy, or move it away to give the commit up.",
+                f"{path} is damaged: {error}. No partition can be written until you restore the "
+                "file from a copy, or move it away to drop the commit.",
                 path=path,
             ) from error
 
     def _partition(self, entry: dict[str, Any], topics: dict[str, str]) -> PartitionIntent:
         parts = tuple(part_from(self._staging, part) for part in entry["parts"])
         made = PartitionIntent(**{**entry, "parts": parts})
-        place = (made.topic, made.partition)
+        place, where = (made.topic, made.partition), f"{made.topic}-{made.partition}"
         numbers = (made.partition, made.start, made.segment, made.position)
         if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
-            raise ValueError(f"{place} has impossible numbers")
+            raise ValueError(f"{where}: a field is out of range: {numbers}")
         if type(made.before) is not str or len(bytes.fromhex(made.before)) > made.position:
-            raise ValueError(f"{place} has impossible bytes before it")
+            raise ValueError(
+                f"{where}: the field before is not at most {made.position} bytes in hex"
+            )
         if topics.get(made.topic) != made.topic_uuid:
-            raise ValueError(f"{place} is of no topic that it names")
+            raise ValueError(f"{where}: the topic and its uuid are not in the field topics")
         if any((part.topic, part.partition) != place for part in parts):
-            raise ValueError(f"{place} holds parts of others")
+            raise ValueError(f"{where} contains parts of another partition")
         return made
 
 

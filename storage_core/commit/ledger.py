@@ -1,8 +1,8 @@
-"""``meta/ledger/``: the last version each application has committed to each topic.
+"""``meta/ledger/``: the last version that each application committed to each topic.
 
-An entry is made durable after the records and before they are published, so a commit that is
-repeated after any crash finds itself here and adds nothing. The file is named by a hash of topic
-and application; its fields say both in the open.
+A commit makes its entry durable after the records are durable and before it publishes them. So a
+commit that is repeated after a crash finds its version here and adds nothing. The file name is a
+hash of topic and application; the fields of the file name both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _STRIPES = 64
 
 
 class LedgerEntry(NamedTuple):
-    """The newest committed version, and where the records of this and earlier ones ended."""
+    """The last committed version, and by partition the end of its records or of earlier ones.
+
+    ``plain``: the job is its own application. ``prune`` removes such entries.
+    """
 
     topic: str
     topic_uuid: str
@@ -42,10 +45,11 @@ class Ledger:
         self._ready = False
 
     @contextmanager
-    def hold(self, names: Iterable[str], timeout_ms: int) -> Iterator[None]:
-        """Keep others from committing for the same application or job: a zombie and its successor.
+    def lock_names(self, names: Iterable[str], timeout_ms: int) -> Iterator[None]:
+        """Lock applications and jobs, so that no other process commits for them.
 
-        Taken before any partition's lock. Names share a few lock files, which are never deleted.
+        For example a zombie driver and its successor may commit the same job. A commit takes these
+        locks before those of partitions. Names share a few lock files, which are never deleted.
         """
         stripes = {int(_digest("", name)[:8], 16) % _STRIPES for name in names}
         with ExitStack() as stack:
@@ -56,7 +60,7 @@ class Ledger:
             yield
 
     def find(self, topic: str, topic_uuid: str, app: str) -> LedgerEntry | None:
-        """The entry for this very topic; one of a deleted namesake does not count."""
+        """The entry for the topic with this uuid. One of a deleted topic does not count."""
         entry = self.read(self._path(topic, app))
         return entry if entry is not None and entry.topic_uuid == topic_uuid else None
 
@@ -66,9 +70,9 @@ class Ledger:
         return entry is not None and version <= entry.version
 
     def record(self, entry: LedgerEntry) -> None:
-        """Make an entry durable; one of a later version stays.
+        """Make an entry durable. If the file has a later version, that version stays.
 
-        Ends of other versions are kept: they too are durable points.
+        Ends of other versions are kept: they are recovery points too.
         """
         if not self._ready:
             sync_directories(self._vfs, self.directory)
@@ -87,7 +91,7 @@ class Ledger:
         json_files.replace(self._vfs, self._path(entry.topic, entry.app), fields)
 
     def recovery_points(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """The highest ends that commits to a topic are known to have made durable, by partition."""
+        """By partition the highest offset up to which commits made the topic's records durable."""
         ends: dict[int, int] = {}
         for entry in self.entries():
             if (entry.topic, entry.topic_uuid) == (topic, topic_uuid):
@@ -103,7 +107,7 @@ class Ledger:
                 yield entry
 
     def prune(self, older_than_us: int) -> None:
-        """Forget plain jobs that ended long ago: nobody will repeat them."""
+        """Remove old entries of plain jobs: no driver repeats them."""
         for name in self._names():
             path = f"{self.directory}/{name}"
             stat = self._vfs.stat(path)
@@ -126,14 +130,18 @@ class Ledger:
         """One entry; None if it is gone.
 
         Raises:
-            DamagedMetadataError: it cannot be trusted.
+            DamagedMetadataError: it is damaged.
         """
         fields: dict[str, Any] | None = json_files.read(self._vfs, path)
         if fields is None:
             return None
         ends = json_files.field(fields, "ends", dict, path)
         if not all(key.isdecimal() and len(key) < 9 for key in ends):
-            raise DamagedMetadataError(f"{path} names no partitions: {list(ends)[:3]}.", path=path)
+            raise DamagedMetadataError(
+                f"{path} is damaged: the keys of ends must be partition numbers, got "
+                f"{list(ends)[:3]}. Restore the file from a copy.",
+                path=path,
+            )
         return LedgerEntry(
             topic=json_files.field(fields, "topic", str, path),
             topic_uuid=json_files.field(fields, "topic_uuid", str, path),

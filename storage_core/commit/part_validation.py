@@ -1,7 +1,7 @@
-"""What tasks say they staged, checked before a commit is decided: nothing in it is trusted.
+"""Checks the parts that tasks report, before the commit is decided. It trusts no field.
 
-Behind the commit point a part that cannot be applied would block its partitions for good, so all
-that can be wrong with one is found here: names, numbers, and the frames against what was claimed.
+After the commit point a part that cannot be appended would block its partitions forever. So this
+module finds every possible fault first: in the names, in the numbers, and in the frames.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _MAX_CHECKSUM = 0xFFFFFFFF
 
 
 def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
-    """A part from plain fields, which may come from anywhere.
+    """A part from untrusted fields.
 
     Raises:
-        TypeError, ValueError: it cannot name a staging file, or its numbers cannot be true.
+        TypeError, ValueError: the path is not a staging file, or a field is out of range.
     """
     runs = tuple((position, size) for position, size in fields["runs"])
     part = StagedPart(**{**fields, "runs": runs})
     if not isinstance(part.path, str):
-        raise TypeError(f"{part.path!r} is not a path")
+        raise TypeError(f"the path must be str, got {part.path!r}")
     prefix, _, rest = part.path.partition(f"{staging}/")
     job, _, name = rest.partition("/")
     if prefix or not is_name(job) or not is_name(name) or not name.endswith(SUFFIX):
@@ -43,17 +43,17 @@ def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
     numbers = (part.partition, part.records, part.checksum, *(n for run in runs for n in run))
     plain = all(type(number) is int and number >= 0 for number in numbers)
     if not plain or not part.records or not all(size for _, size in runs):
-        raise ValueError(f"the part of {part.topic!r} has impossible numbers")
+        raise ValueError(f"the part of {part.topic!r}: a number is out of range: {numbers[:8]}")
     if not is_name(part.topic) or part.checksum > _MAX_CHECKSUM or type(part.own_file) is not bool:
-        raise ValueError(f"the part of {part.topic!r} has impossible fields")
+        raise ValueError(f"the part of {part.topic!r}: topic, checksum or own_file is invalid")
     return part
 
 
 def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPart]:
-    """The parts of a job's messages, as far as the messages alone can be checked.
+    """The parts that a job's commit messages name. It does not read the staged files.
 
     Raises:
-        InvalidCommitError: one cannot be of this job, or is given twice.
+        InvalidCommitError: a part is invalid, of another job, or given twice.
     """
     claimed = []
     frames: set[tuple[str, int]] = set()
@@ -61,27 +61,27 @@ def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPa
         try:
             part = part_from(staging, {name: getattr(given, name) for name in StagedPart.__slots__})
             if part.path.split("/")[-2] != job:
-                raise ValueError(f"{part.path!r} is not of job {job}")
+                raise ValueError(f"{part.path!r} does not belong to job {job}")
             starts = {(part.path, position) for position, _ in part.runs}
             if len(starts) < len(part.runs) or not frames.isdisjoint(starts):
                 raise ValueError(f"frames of {part.path!r} are given twice; give each part once")
             frames |= starts
         except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidCommitError(f"a commit message cannot be used: {error}.") from error
+            raise InvalidCommitError(f"a commit message is invalid: {error}.") from error
         claimed.append(part)
     return claimed
 
 
 def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], partitions: Mapping[str, int]) -> None:
-    """Compare parts with their files; large ones, which the commit never copies, by their headers.
+    """Compare parts with their files. Of large parts, which are linked, it reads only the headers.
 
     Args:
         vfs: The store's files.
-        parts: Of one job.
-        partitions: How many partitions each of their topics has.
+        parts: The parts of one job.
+        partitions: The number of partitions of each topic.
 
     Raises:
-        InvalidCommitError: a file is missing, or does not hold what was claimed.
+        InvalidCommitError: a file is missing, or differs from what the task reported.
     """
     with ExitStack() as stack:
         opened: dict[str, int] = {}
@@ -94,20 +94,24 @@ def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], partitions: Mapping[str,
                     stack.callback(vfs.close, opened[part.path])
                 _verify(vfs, opened[part.path], part)
             except FileNotFoundError as error:
-                raise InvalidCommitError(f"{part.path} is missing: was the job aborted?") from error
+                raise InvalidCommitError(
+                    f"{part.path} is missing. The job was aborted, or its staging was deleted."
+                ) from error
             except (BrokenFrameError, ValueError) as error:
-                raise InvalidCommitError(f"{part.path} is not what was claimed: {error}") from error
+                raise InvalidCommitError(
+                    f"{part.path} differs from what its task reported: {error}"
+                ) from error
 
 
 def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
     records = checksum = end = 0
     for position, size in part.runs:
         if part.own_file and position != end:
-            raise ValueError("its frames do not follow each other")
+            raise ValueError(f"a frame should begin at byte {end}, not {position}")
         data = memoryview(vfs.pread(fd, HEADER_BYTES if part.own_file else size, position))
         header = unpack_header(data)
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
-            raise ValueError(f"the frame at byte {position} belongs somewhere else")
+            raise ValueError(f"the frame at byte {position} is not the one that was staged there")
         end = position + size
         if part.own_file:
             trailer = vfs.pread(fd, TRAILER_BYTES, end - TRAILER_BYTES)
@@ -118,6 +122,9 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
         checksum = frame_checksum([data[:HEADER_BYTES], trailer], checksum)
         records += header.records
     if (records, checksum) != (part.records, part.checksum):
-        raise ValueError("records or checksum differ")
+        raise ValueError(
+            f"it has {records} records and checksum {checksum}, not {part.records} and "
+            f"{part.checksum}"
+        )
     if part.own_file and vfs.fstat(fd).size != end:
-        raise ValueError("the file does not end with the part's last frame")
+        raise ValueError(f"the file should end at byte {end}, with the part's last frame")

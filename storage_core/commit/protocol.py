@@ -1,19 +1,24 @@
-"""Publishing staged records of many tasks in one step: the commit protocol.
+"""The commit protocol: publish the staged records of many tasks in one step.
 
-1. Lock the names of application and job, then all partitions in sorted order, recovered and synced.
-2. If the ledger has the version already, drop the staging: the commit happened before.
-3. Write the intent. **This is the commit point**: from here on the commit happens, whoever
-   finishes it.
-4. Append small parts, link large ones into place; sync.
-5. Record the version in the ledger, then publish the ends of each topic by one rename.
-6. Remove the intent, then the staging; unlock.
+1. Lock the names of application and job. If the ledger has the version, drop the staging and stop:
+   the commit happened before.
+2. Lock all partitions in sorted order; recover and sync them.
+3. Write the intent. **This is the commit point**: from here on the commit happens, whichever
+   process finishes it.
+4. Append small parts, link large ones into the log, and sync.
+5. Record the version in the ledger, then raise the high watermarks of each topic by one rename.
+6. Remove the intent, unlock, and delete the staging.
 
-A writer that locks a partition later and finds an intent that names it has the commit finished
-first, and so has the next commit of the same application. The order of 5 and 6 matters. Without the
-ledger's entry a repeated commit would double records. Without the intent a crash before the entry
-would forget that the entry must be made. What several partitions publish is synced before the
-intent goes: else a power cut could take high watermarks back, and the next writers would show the
-commit one partition at a time.
+A writer that later locks a partition of a pending commit finds the intent and finishes the commit
+first. So does the next commit of the same application.
+
+The order of steps 5 and 6 matters:
+
+- Without the ledger entry a repeated commit would append its records twice.
+- Without the intent a crash before the ledger entry would lose the fact that the entry is missing.
+- The high watermarks of several partitions are synced before the intent is removed. Otherwise a
+  power cut could lower some of them, and the next writers would publish the commit one partition at
+  a time.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ _TRIES = 100
 
 
 class Participant(Protocol):
-    """A partition's log, as a commit uses it."""
+    """What a commit needs of the log of a partition."""
 
     @property
     def end_offset(self) -> int: ...
@@ -61,10 +66,10 @@ class Participant(Protocol):
     def active(self) -> ActiveFile: ...
 
     def exclusive(self, *, past_barrier: bool = False) -> AbstractContextManager[Any]:
-        """Hold the partition for writing; ``past_barrier`` finishes what the barrier waits for."""
+        """Lock the partition for writing. ``past_barrier``: to finish a pending commit."""
 
     def sync(self) -> None:
-        """Make durable what stands before the end, whatever the topic's policy."""
+        """Make all records of the log durable, whatever the topic's policy."""
 
 
 Log = TypeVar("Log", bound=Participant)
@@ -72,7 +77,7 @@ Log_co = TypeVar("Log_co", bound=Participant, covariant=True)
 
 
 class Participants(Protocol[Log_co]):
-    """The topics of a store and the logs of their partitions, as a commit uses them."""
+    """What a commit needs of the topics of a store and the logs of their partitions."""
 
     def topic(self, topic: str) -> TopicFile: ...
 
@@ -82,29 +87,29 @@ class Participants(Protocol[Log_co]):
         """Raise the high watermarks of some partitions in one step.
 
         Raises:
-            RecoveryNeededError: the high watermarks are lost; ``recover`` works them out.
+            RecoveryNeededError: the high watermarks are lost; ``recover`` restores them.
         """
 
     def recover(self, topic: str) -> object:
-        """Work out lost high watermarks; what pending commits added stays invisible."""
+        """Restore lost high watermarks. Records of pending commits stay invisible."""
 
 
 class Fingerprints(Protocol):
-    """Tells a log from another under its name, where topics have no identity on disk.
+    """Recognises a recreated log of the same name, where topics have no identity on disk.
 
-    The caller holds the partitions.
+    The caller holds the locks of the partitions.
     """
 
     def before(self, topic: str, partition: int) -> bytes:
-        """Bytes at the end of a partition's log as it is now."""
+        """The last bytes of a partition's log now."""
 
-    def holds(self, intent: PartitionIntent) -> bool | None:
-        """Whether the log still has those bytes; None if nothing can be said."""
+    def matches(self, intent: PartitionIntent) -> bool | None:
+        """Whether the log still has the bytes that the intent names; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a commit did. ``skipped``: the ledger had this version already, nothing was added."""
+    """What a commit did. ``skipped``: the ledger had this version, so no record was added."""
 
     skipped: bool
     offsets: Mapping[TopicPartition, OffsetRange]
@@ -112,7 +117,7 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a driver asks for, as far as its messages alone can be checked."""
+    """What a driver asks for. Its messages were checked, but not the staged files."""
 
     job: str
     parts: Sequence[StagedPart]
@@ -124,8 +129,9 @@ class _Request:
 class Committer(Generic[Log]):
     """Commits for one store. Safe for several threads and processes.
 
-    It raises CommitPendingError and RecoveryNeededError to its engine, which finishes that work and
-    asks again: both take more locks than a commit holds, in order, from the first.
+    It raises CommitPendingError and RecoveryNeededError to its engine. The engine finishes the
+    pending commit or recovers the topic, then repeats the call. Both need more locks than a commit
+    holds, and locks are taken in order from the first.
     """
 
     def __init__(
@@ -148,32 +154,33 @@ class Committer(Generic[Log]):
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
     ) -> CommitResult:
-        """Publish all parts or none; see the module's text for the steps.
+        """Publish all parts or none. The module docstring lists the steps.
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
-            CommitUnknownError: it failed after the commit point; it will be rolled forward.
-            CommitPendingError, RecoveryNeededError: other work comes first. Nothing was done.
+            CommitUnknownError: the commit failed after the commit point. The next writer finishes
+                it.
+            CommitPendingError, RecoveryNeededError: other work comes first. Nothing was written.
         """
         claimed = claimed_parts(self._staging, check_name("job", job), parts)
         if type(version) is not int or not isinstance(app, str):
             raise InvalidCommitError(
-                f"app {app!r} with version {version!r} cannot be recorded: app must be str, "
-                "version int."
+                f"app must be str and version int, got {app!r} and {version!r}."
             )
         names = frozenset({*topics, *(part.topic for part in claimed)})
         decided: list[Intent] = []
         try:
             return self._commit(_Request(job, claimed, names, app, version), decided)
         except (OSError, StorageError) as error:
-            # After the commit point every failure means the same: the commit is decided.
+            # After the commit point every failure means the same: another writer finishes the
+            # commit.
             if decided and not isinstance(error, CommitUnknownError):
                 raise outcome_unknown(decided[0], error) from error
             raise
 
     def _commit(self, request: _Request, decided: list[Intent]) -> CommitResult:
         topics = {name: self._logs.topic(name) for name in request.topics}
-        with self._locked(request.app, request.job):
+        with self._locked_names(request.app, request.job):
             self._require_finished(request.app)
             due = self._not_in_ledger(request, topics)
             if topics and not due:
@@ -181,7 +188,7 @@ class Committer(Generic[Log]):
                 return CommitResult(True, {})
             kept = [part for part in request.parts if part.topic in due]
             verify_parts(self._vfs, kept, {name: topics[name].partitions for name in due})
-            with self._held({(part.topic, part.partition) for part in kept}) as logs:
+            with self._locked_partitions({(part.topic, part.partition) for part in kept}) as logs:
                 intent = self.plan(request, kept, due, logs)
                 self.decide(intent)
                 decided.append(intent)
@@ -189,7 +196,7 @@ class Committer(Generic[Log]):
                     self.finish(intent, logs)
                     finished = True
                 except RecoveryNeededError:
-                    # Finding lost high watermarks takes more locks than are held here.
+                    # Restoring lost high watermarks takes more locks than are held here.
                     finished = False
         if finished:
             drop_staging(self._vfs, self._staging, request.job)
@@ -198,7 +205,7 @@ class Committer(Generic[Log]):
         return CommitResult(False, _offsets(intent))
 
     def _not_in_ledger(self, request: _Request, topics: Mapping[str, TopicFile]) -> dict[str, str]:
-        """The topics, with their uuids, that do not have the request's version yet."""
+        """The topics, with their uuids, to which this version is not committed yet."""
         app, version = request.app, request.version
         due = {
             name: str(topic.uuid)
@@ -208,28 +215,31 @@ class Committer(Generic[Log]):
         if len(due) < len(topics):
             skipped = ", ".join(sorted(topics.keys() - due.keys()))
             _log.warning(
-                "version %s of %r is committed already to %s: nothing was added there",
+                "version %s of %r is already committed to %s: no record was added there",
                 version, app, skipped,
             )  # fmt: skip
         return due
 
     def _require_finished(self, app: str) -> None:
-        """An earlier commit of the same application comes first: the ledger knows only the last."""
+        """Raise if an earlier commit of the application is pending: it must be finished first.
+
+        The ledger has only the last version of an application.
+        """
         pending = [intent for intent in self._intents.pending() if intent.app == app]
         if pending:
             raise CommitPendingError(
-                f"an earlier commit of {app!r} is not finished.",
+                f"an earlier commit of {app!r} is pending. The next writer finishes it.",
                 transactions=[intent.transaction for intent in pending],
             )
 
     def abort(self, job: str, app: str) -> None:
-        """Give a job up, unless its commit is decided: then finish it instead.
+        """Delete the staging of a job; if its commit is decided, finish the commit instead.
 
-        Spark calls this after a commit that raised, also when that commit had passed its commit
-        point: deleting the staging then would destroy the only copy of committed records.
+        Spark aborts a job after a commit that raised, even if that commit had passed its commit
+        point. Deleting the staging then would destroy the only copy of committed records.
         """
         check_name("job", job)
-        with self._locked(app, job):
+        with self._locked_names(app, job):
             decided = [intent for intent in self._intents.pending() if intent.job == job]
             if not decided:
                 drop_staging(self._vfs, self._staging, job)
@@ -237,7 +247,7 @@ class Committer(Generic[Log]):
             self.roll_forward(intent)
 
     def finish_pending(self, error: CommitPendingError | None = None) -> None:
-        """Finish interrupted commits, and wait for running ones: all, or those an error names."""
+        """Finish interrupted commits and wait for running ones: all, or those in ``error``."""
         for intent in self._intents.pending():
             if (
                 error is None
@@ -247,7 +257,7 @@ class Committer(Generic[Log]):
                 self.roll_forward(intent)
 
     def roll_forward(self, intent: Intent) -> None:
-        """Finish an interrupted commit. Safe to call for one that was just finished."""
+        """Finish an interrupted commit. Safe if another process has just finished it."""
         for _ in range(_TRIES):
             try:
                 self._roll_forward(intent)
@@ -258,16 +268,16 @@ class Committer(Generic[Log]):
             except OSError as error:
                 raise outcome_unknown(intent, error) from error
             except TopicNotFoundError:
-                continue  # deleted while we waited for its lock: its records went too
-        raise outcome_unknown(intent, "its topics are created and deleted all the time")
+                continue  # deleted while this call waited for its lock: repeat without it
+        raise outcome_unknown(intent, f"its topics were deleted {_TRIES} times during this call")
 
     def _roll_forward(self, intent: Intent) -> None:
-        with self._locked(intent.app, intent.job):
+        with self._locked_names(intent.app, intent.job):
             if intent.transaction not in {found.transaction for found in self._intents.pending()}:
                 return
             self.decide(intent)
             wanted = {(part.topic, part.partition) for part in self.alive(intent)}
-            with self._held(wanted, past_barrier=True) as logs:
+            with self._locked_partitions(wanted, past_barrier=True) as logs:
                 self.finish(self.without_recreated(intent), logs)
 
     def plan(
@@ -277,11 +287,12 @@ class Committer(Generic[Log]):
         topics: Mapping[str, str],
         logs: Mapping[TopicPartition, Log],
     ) -> Intent:
-        """Fix where every part goes: after the one before it, in the order of the tasks."""
+        """Fix the offsets of every part. Parts of a partition follow each other in task order."""
         for topic, uid in topics.items():
             if str(self._logs.topic(topic).uuid) != uid:
                 raise TopicNotFoundError(
-                    f"topic {topic!r} was deleted and created again during the commit.",
+                    f"topic {topic!r} was deleted and created again during the commit. No record "
+                    "was added. Run the job again.",
                     topic=topic,
                 )
         grouped: dict[TopicPartition, list[StagedPart]] = {place: [] for place in sorted(logs)}
@@ -291,10 +302,10 @@ class Committer(Generic[Log]):
         for (topic, partition), group in grouped.items():
             log = logs[topic, partition]
             try:
-                # A power cut must not take what stands before the place that the intent names.
+                # A power cut must not take records below the offset that the intent names.
                 log.sync()
             except OSError as error:
-                # Typed here: the other partitions that are held have nothing to do with it.
+                # Typed here, so that no other locked partition takes this failure for its own.
                 what = f"{topic}-{partition}: syncing before a commit"
                 raise write_failure(what, error, topic, partition) from error
             prints = self._fingerprints
@@ -316,12 +327,12 @@ class Committer(Generic[Log]):
             self._intents.write(intent)
         except OSError as error:
             if self._intents.is_absent(intent):
-                what = f"writing the intent of job {intent.job}, of which nothing was added,"
+                what = f"no record was added: writing the intent of job {intent.job}"
                 raise write_failure(what, error) from error
             raise outcome_unknown(intent, error) from error
 
     def finish(self, intent: Intent, logs: Mapping[TopicPartition, Log]) -> None:
-        """Steps 4 to 6, all partitions held. Idempotent: log and ledger show what is done."""
+        """Steps 4 to 6. All partitions are locked. Idempotent: log and ledger show what is done."""
         try:
             alive = self.alive(intent)
             topics = {
@@ -337,12 +348,12 @@ class Committer(Generic[Log]):
                     self._append_staged(logs[part.topic, part.partition], part)
             ends: dict[str, dict[int, int]] = {topic: {} for topic in intent.topics}
             for part in alive:
-                # After a power cut that brought the intent back, more may stand after its records.
+                # A power cut may bring a removed intent back. Then later records may follow.
                 end = logs[part.topic, part.partition].end_offset
                 ends[part.topic][part.partition] = max(part.end, end)
             app, version, plain = intent.app, intent.version, intent.plain
             for topic, uid in topics.items():
-                # Also one that is there: its writer may have crashed before it was durable.
+                # Also if the entry exists: its writer may have crashed before fsync.
                 self._ledger.record(LedgerEntry(topic, uid, app, version, plain, ends[topic]))
             for topic, published in ends.items():
                 if published:
@@ -352,12 +363,13 @@ class Committer(Generic[Log]):
             raise outcome_unknown(intent, error) from error
 
     def without_recreated(self, intent: Intent) -> Intent:
-        """The intent without topics that a broker deleted and created again: their records went.
+        """The intent without topics that a broker deleted and created again.
 
-        Their logs do not have the bytes that the commit found. All partitions are held.
+        The logs of such a topic do not have the bytes that the commit found. The staged records of
+        the commit belong to the deleted topic. All partitions are locked.
 
         Raises:
-            DamagedLogError: only some partitions of a topic have them. Nothing was touched.
+            DamagedLogError: only some partitions of a topic have the bytes. Nothing was changed.
         """
         if self._fingerprints is None:
             return intent
@@ -365,12 +377,12 @@ class Committer(Generic[Log]):
         for topic, uid in intent.topics.items():
             parts = [part for part in self.alive(intent) if part.topic == topic]
             if not self._ledger.has(topic, uid, intent.app, intent.version):
-                found = {part.partition: self._fingerprints.holds(part) for part in parts}
+                found = {part.partition: self._fingerprints.matches(part) for part in parts}
                 if False in found.values():
                     if True in found.values():
                         raise _half_there(intent, topic, found)
                     _log.warning(
-                        "topic %r was created again: the commit of job %s to it is given up",
+                        "topic %r was deleted and created again: the records of job %s are dropped",
                         topic, intent.job,
                     )  # fmt: skip
                     continue
@@ -379,7 +391,7 @@ class Committer(Generic[Log]):
         return replace(intent, topics=kept, partitions=partitions)
 
     def alive(self, intent: Intent) -> list[PartitionIntent]:
-        """The intent's partitions but for those whose topic was deleted: their records went too."""
+        """The partitions of the intent whose topic was not deleted."""
         return [part for part in intent.partitions if self._is_alive(part.topic, part.topic_uuid)]
 
     def _is_alive(self, topic: str, topic_uuid: str) -> bool:
@@ -389,13 +401,13 @@ class Committer(Generic[Log]):
             return False
 
     @contextmanager
-    def _held(
+    def _locked_partitions(
         self, places: set[TopicPartition], *, past_barrier: bool = False
     ) -> Iterator[Mapping[TopicPartition, Log]]:
-        """Hold partitions, in the order that every writer keeps.
+        """Lock partitions in sorted order, as every writer does: no deadlock.
 
-        Only the logs that this yields may be used: the engine may open another log for a partition
-        whose topic is altered meanwhile, and that one is not held.
+        Use only the logs that this yields. If a topic is altered in the meantime, the engine opens
+        another log for its partitions, and that one is not locked.
         """
         logs = {}
         with ExitStack() as stack:
@@ -404,8 +416,8 @@ class Committer(Generic[Log]):
                 stack.enter_context(log.exclusive(past_barrier=past_barrier))
             yield logs
 
-    def _locked(self, app: str, job: str) -> AbstractContextManager[None]:
-        return self._ledger.hold([app, job], self._config.lock_timeout_ms)
+    def _locked_names(self, app: str, job: str) -> AbstractContextManager[None]:
+        return self._ledger.lock_names([app, job], self._config.lock_timeout_ms)
 
 
 def _offsets(intent: Intent) -> dict[TopicPartition, OffsetRange]:
@@ -416,19 +428,20 @@ def _offsets(intent: Intent) -> dict[TopicPartition, OffsetRange]:
 
 
 def _half_there(intent: Intent, topic: str, found: Mapping[int, bool | None]) -> DamagedLogError:
-    changed = [partition for partition, stands in found.items() if stands is False]
+    changed = [partition for partition, matches in found.items() if matches is False]
     return DamagedLogError(
-        f"{topic}-{changed[0]} does not have the bytes that the commit of job {intent.job} found "
-        "there, but other partitions of the topic do. Restore its files from a copy, or move the "
-        f"intent {intent.transaction}.json away to give the commit up.",
+        f"{topic}-{changed[0]} was changed after the commit of job {intent.job} was decided; other "
+        "partitions of the topic were not. Restore its files from a copy, or move the intent "
+        f"{intent.transaction}.json away to drop the commit.",
         topic=topic,
         partition=changed[0],
     )
 
 
 def outcome_unknown(intent: Intent, cause: object) -> CommitUnknownError:
-    """The error of a commit that failed after its commit point, or at it."""
+    """The error of a commit that failed at its commit point or after it."""
     return CommitUnknownError(
-        f"the commit of job {intent.job} is decided, or may be, but not finished: {cause}. The "
-        "next writer rolls it forward; a repeated commit adds nothing twice."
+        f"the commit of job {intent.job} is pending, or failed before its commit point: {cause}. "
+        "If it is pending, the next writer finishes it. Repeating the commit is safe: no record is "
+        "added twice."
     )

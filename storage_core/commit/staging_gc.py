@@ -1,6 +1,7 @@
-"""Garbage collection of write jobs that never ended: staging, halves of intents, old entries.
+"""Garbage collection: staging of abandoned jobs, temporary files, old ledger entries.
 
-It runs after a commit, never inside one: what it cannot remove now, a later commit removes.
+It runs after a commit, never inside one. What it cannot remove now, it removes after a later
+commit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SWEEP_INTERVAL_S = 3600
 
 
 class StagingGc:
-    """Removes what jobs left behind, at most once in ``SWEEP_INTERVAL_S`` for each store object."""
+    """Removes what jobs left, at most once in ``SWEEP_INTERVAL_S`` for each store object."""
 
     def __init__(self, vfs: Vfs, state: CommitState, config: StoreConfig) -> None:
         self._vfs = vfs
@@ -29,7 +30,7 @@ class StagingGc:
         self._swept: float | None = None
 
     def sweep_if_due(self) -> None:
-        """Sweep unless it was done recently. A failure is logged: the commit before it is done."""
+        """Sweep unless the last sweep is recent. It logs a failure: the commit itself succeeded."""
         now = self._vfs.monotonic()
         if self._swept is not None and now - self._swept < SWEEP_INTERVAL_S:
             return
@@ -37,19 +38,20 @@ class StagingGc:
         try:
             self.sweep(self._vfs.now_us() - self._config.staging_ttl_ms * 1000)
         except (OSError, StorageError) as error:
-            _log.warning("old staging was not swept: %s", error)
+            _log.warning("old staging was not removed: %s", error)
 
     def sweep(self, oldest_us: int) -> None:
         """Remove what no process has changed since ``oldest_us``.
 
-        A job that an intent names stays. No job can be decided meanwhile: its name is locked.
+        A job that an intent names stays. The job's name is locked meanwhile, so that no process can
+        decide its commit.
         """
         intents, ledger = self._state.intents, self._state.ledger
         for job in self._jobs():
             if not self._is_abandoned(job, oldest_us):
                 continue
-            # A timeout: another process commits or aborts this job now.
-            with suppress(LockTimeoutError), ledger.hold([job], 0):
+            # A timeout means that another process commits or aborts this job now.
+            with suppress(LockTimeoutError), ledger.lock_names([job], 0):
                 decided = {intent.job for intent in intents.pending()}
                 if job not in decided and self._is_abandoned(job, oldest_us):
                     drop_staging(self._vfs, self._state.staging, job)
@@ -74,12 +76,11 @@ class StagingGc:
 
 
 def drop_staging(vfs: Vfs, staging: str, job: str) -> None:
-    """Delete a job's private files; what was linked into a log stays there.
+    """Delete the staging of a job that is committed or aborted. Files linked into a log stay there.
 
-    The job is committed or given up. A zombie task may still add files: what cannot be deleted now
-    is swept by age.
+    A zombie task may still add files. ``StagingGc`` removes later what cannot be deleted now.
     """
     try:
         remove_tree(vfs, f"{staging}/{job}")
     except (OSError, StorageError) as error:
-        _log.warning("the staging of job %s is left for the sweep: %s", job, error)
+        _log.warning("the staging of job %s was not deleted and is removed later: %s", job, error)

@@ -194,7 +194,7 @@ def no_lock(vfs: Vfs, path: str, timeout_ms: int) -> Iterator[int]:  # noqa: ARG
 
 
 @contextmanager
-def no_hold(*_: Any) -> Iterator[None]:
+def no_name_lock(*_: Any) -> Iterator[None]:
     yield
 
 
@@ -296,7 +296,9 @@ MUTANTS: dict[str, Mutant] = {
         replaced(locked, no_lock, by=(high_watermark.publish, high_watermark.rebuild)),
         "two writers",
     ),
-    "an application's name is not held": Mutant(without(Ledger, "hold", no_hold), "two writers"),
+    "an application's name is not held": Mutant(
+        without(Ledger, "lock_names", no_name_lock), "two writers"
+    ),
     # Failed syncs
     "failed syncs are retried": Mutant(failed_syncs_are_retried, "failing syncs"),
     "failed syncs are forgotten": Mutant(failed_syncs_are_forgotten, "failing syncs"),

@@ -191,7 +191,7 @@ def test_full_disk_before_the_commit_point_says_that_nothing_was_added() -> None
 
     error, _ = run(base, full, staged)
     assert type(error).__name__ == "DiskFullError"
-    assert "nothing was added" in str(error)
+    assert "no record was added" in str(error)
     before = look(base)
     result = Store(base, CONFIG).commit(staged.job, staged.parts, app="app", version=1)
     assert not result.skipped

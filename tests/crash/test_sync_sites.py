@@ -136,7 +136,7 @@ ARGUED_HARMLESS = {
     "Intents.remove > fsync_dir": (
         "an intent that comes back is finished again, and finds everything done"
     ),
-    "Ledger.hold > ensure_lock_file > make_directories > fsync_dir": (
+    "Ledger.lock_names > ensure_lock_file > make_directories > fsync_dir": (
         "the folder of the entries is synced before one is written"
     ),
     "Ledger.record > sync_directories > fsync_dir": (
