@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.crash.mutants import MUTANTS
 from tests.crash.test_lifecycle_mutants import MUTANTS as LIFECYCLE_MUTANTS
 from tests.crash.test_sync_sites import ARGUED_HARMLESS, ELSEWHERE, NOTICED
-from tests.support.fault_rows import COUNT, DOCUMENT, covered, documented
+from tests.support.fault_rows import COUNT, DOCUMENT, TESTS, covered, documented
 
 
 def test_every_row_is_covered_and_documented() -> None:
@@ -24,3 +26,8 @@ def test_the_document_counts_seeded_bugs_and_syncs() -> None:
     assert f"| all of {len(MUTANTS) + len(LIFECYCLE_MUTANTS)} | all |" in text
     assert f"notice {noticed} of them, and for {harmless} the test file says why" in text
     assert f"| {noticed + harmless} | {noticed + harmless}, each" in text
+
+
+def test_the_name_of_a_test_file_says_which_file_it_is() -> None:
+    files = Counter(path.stem for path in TESTS.rglob("*.py"))
+    assert {name for name, often in files.items() if often > 1} <= {"__init__", "conftest"}
