@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int64s: TypeAlias = npt.NDArray[np.int64]
+    Integers: TypeAlias = npt.NDArray[np.signedinteger]
 else:
-    Int64s = np.ndarray  # numpy.typing takes as long to import as ten modules of ours
+    Int64s = Integers = np.ndarray  # numpy.typing takes as long to import as ten modules of ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,18 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..options.query_options import DEFAULT_MAX_BYTES_PER_PARTITION
 from .backlog_shares import share_by_backlog
 from .log_slice import SegmentSplit
 
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s: TypeAlias = npt.NDArray[np.int64]
 
 MIB = 1 << 20
 # Reading this much takes about as long as starting a task does: below it, more cores do not help.

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import groupby
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
+from storage_core.format.numbers import number_column
 
 from ..errors import CursusError, cursus_error, one_line_errors
 from ..options.query_options import ReadOptions
@@ -97,16 +100,14 @@ def _converter(
     if stored == tuple(target.names) and _same_types(target):
         return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
-    topic, partition = pa.scalar(where[0]), pa.scalar(where[1], pa.int32())
-
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(stored, batch.columns, strict=True))
         arrays = []
         for field in target:
             if field.name == "topic":
-                arrays.append(_repeated(topic, batch.num_rows))
+                arrays.append(_repeated(_topic_column, where[0], batch.num_rows))
             elif field.name == "partition":
-                arrays.append(_repeated(partition, batch.num_rows))
+                arrays.append(_repeated(_partition_column, where[1], batch.num_rows))
             else:
                 arrays.append(_typed(columns, field, where))
         return pa.RecordBatch.from_arrays(arrays, schema=target)
@@ -144,13 +145,24 @@ def _first_bad_text(column: pa.Array, offsets: pa.Array) -> int:
     return -1
 
 
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    """One value in every row: a slice of a remembered column, as most batches are about as long."""
+def _repeated(column: Callable[[Any, int], pa.Array], value: str | int, rows: int) -> pa.Array:
+    """One value in every row: a slice of a cached column, as most batches are about as long."""
     if rows > _FULL_ROWS:
-        return pa.repeat(value, rows)
-    return _full_column(value).slice(0, rows)
+        return column(value, rows)
+    return _full_column(column, value).slice(0, rows)
 
 
 @lru_cache(maxsize=64)
-def _full_column(value: pa.Scalar) -> pa.Array:
-    return pa.repeat(value, _FULL_ROWS)
+def _full_column(column: Callable[[Any, int], pa.Array], value: str | int) -> pa.Array:
+    return column(value, _FULL_ROWS)
+
+
+def _topic_column(topic: str, rows: int) -> pa.Array:
+    text = topic.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+def _partition_column(partition: int, rows: int) -> pa.Array:
+    return number_column(np.full(rows, partition, dtype=np.int32))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storage_core import NO_KEY, Columns, make_columns, partition_for_keys
+from storage_core.format.numbers import is_present, number_column, numbers_of
 
 from ..errors import cursus_error
 from ..schema import SinkColumns
 
-Int64s = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s: TypeAlias = npt.NDArray[np.int64]
 
 
 class Routed(NamedTuple):
@@ -84,8 +86,8 @@ class Router:
                 "null topic present in the data. Fill the 'topic' column, or use "
                 '.option("topic", "...").',
             )
-        coded = pc.dictionary_encode(names)
-        codes = coded.indices.to_numpy(zero_copy_only=False)
+        coded = names.dictionary_encode()
+        codes = numbers_of(coded.indices)
         if len(coded.dictionary) == 1:
             yield coded.dictionary[0].as_py(), None
             return
@@ -96,7 +98,7 @@ class Router:
         column = _column(batch, self._places.partition)
         if column is None or column.null_count == len(column):
             return None
-        return column if rows is None else column.take(pa.array(rows))
+        return column if rows is None else column.take(number_column(rows))
 
     def _by_partition(
         self, topic: str, columns: Columns, explicit: pa.Array | None
@@ -130,8 +132,7 @@ class Router:
             target = partition_for_keys(columns.key, count).astype(np.int64)
             target[target == NO_KEY] = own
         if explicit is not None:
-            given = pc.fill_null(explicit, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-            valid = explicit.is_valid().to_numpy(zero_copy_only=False)
+            given, valid = numbers_of(explicit).astype(np.int64), is_present(explicit)
             wrong = valid & ((given < 0) | (given >= count))
             if wrong.any():
                 found = int(given[int(np.argmax(wrong))])

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..errors import DamagedLogError, UnsupportedColumnError
 from ..format.columns import Columns
-from ..format.record_sizes import Integers
 from ..io.byte_source import WindowSource
 from ..io.durable import (
     create_file,
@@ -22,7 +21,7 @@ from ..io.durable import (
     write_all,
 )
 from ..layouts.broker_names import STATE_DIRECTORY
-from ..types import TIMESTAMP_SUPPLIED, Int64s
+from ..types import TIMESTAMP_SUPPLIED, Int64s, Integers
 from ..vfs import Vfs
 from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
 from .layout import RowLayout

@@ -41,7 +41,7 @@ class _Writer:
         self._sink = _Sink()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), schema)
         # The writer sends the schema with the first batch; frames leave it out.
-        empty = [pa.array([], type=field.type) for field in schema]
+        empty = [pa.nulls(0, field.type) for field in schema]
         self._writer.write_batch(pa.RecordBatch.from_arrays(empty, schema=schema))
 
     def pieces(self, batch: pa.RecordBatch) -> list[Piece]:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import InvalidRecordError
-from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s
-from .record_sizes import Integers, bounds_of, check_sizes, record_bounds
+from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s, Integers
+from .numbers import number_column, numbers_of, starts_of
+from .record_sizes import bounds_of, check_sizes, record_bounds
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -80,7 +80,7 @@ class Columns:
 
     def take(self, rows: Int64s) -> Columns:
         """The given rows, in the given order."""
-        index = pa.array(rows)
+        index = number_column(rows)
         return Columns(
             count=len(rows),
             timestamps=self.timestamps
@@ -192,7 +192,7 @@ def _one_array(column: Any) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 0:
-        return pa.array([], type=column.type)
+        return pa.nulls(0, column.type)
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -246,7 +246,7 @@ def _headers(column: Values, count: int) -> pa.Array:
         column = [list(row.items()) if isinstance(row, dict) else row for row in column]
     array = _check_length("headers", _as_array("headers", column, HEADERS), count)
     if not count:
-        return pa.array([], HEADERS)  # an empty array may lack offsets
+        return pa.nulls(0, HEADERS)  # an empty array may lack offsets
     _require_sound_entries(array)
     entries = array.flatten()
     if entries.null_count or entries.field("key").null_count:
@@ -261,7 +261,7 @@ def _require_sound_entries(headers: pa.Array) -> None:
 
     Entries under a null are written too, so they are checked.
     """
-    starts = headers.offsets.to_numpy()
+    starts = starts_of(headers)
     if (starts[1:] < starts[:-1]).any():
         raise InvalidRecordError(
             "headers cannot be stored: their offsets go backwards. Use valid Arrow arrays."
@@ -287,15 +287,12 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
         array = _as_array("timestamps", [microseconds(item) for item in column], pa.int64())
     _check_length("timestamps", array, count)
     try:
-        if pa.types.is_timestamp(array.type):
-            options = pc.CastOptions(pa.timestamp("us", array.type.tz), allow_time_truncate=True)
-            array = array.cast(options=options)
-        array = array.cast(pa.int64())
+        array = _in_microseconds(array)
     except pa.ArrowException as error:
         raise InvalidRecordError(f"timestamps do not fit in microseconds: {error}") from error
     if array.null_count == count:
         return None
-    numbers = array.fill_null(now_us).to_numpy(zero_copy_only=False)
+    numbers = numbers_of(array, null=now_us)
     low, high = int(numbers.min()), int(numbers.max())
     if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
         raise InvalidRecordError(
@@ -303,6 +300,17 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
             "1 to 9999. Use microseconds."
         )
     return low if low == high else numbers
+
+
+def _in_microseconds(array: pa.Array) -> pa.Array:
+    if array.type == pa.int64() or (pa.types.is_timestamp(array.type) and array.type.unit == "us"):
+        return array
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.int64())
+    import pyarrow.compute as pc  # Spark's times are microseconds, so its tasks do without
+
+    options = pc.CastOptions(pa.timestamp("us", array.type.tz), allow_time_truncate=True)
+    return array.cast(options=options)
 
 
 def microseconds(item: object) -> int | None:

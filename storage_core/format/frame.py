@@ -47,6 +47,7 @@ from ..errors import BrokenFrameError
 from ..types import Int64s
 from .arrow_message import Piece, has_compressed_buffers, message_pieces
 from .columns import HEADERS, TIMESTAMP, Columns
+from .numbers import number_column
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
@@ -268,7 +269,7 @@ def draft_frame(
     low, high = _timestamp_bounds(columns)
     bits, arrays = _present(columns, constant=low == high)
     if deltas is not None:
-        bits, arrays = bits | SPARSE, [pa.array(deltas, pa.uint32()), *arrays]
+        bits, arrays = bits | SPARSE, [number_column(deltas.astype(np.uint32)), *arrays]
     pieces = []
     if arrays:
         pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))

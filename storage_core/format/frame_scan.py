@@ -33,6 +33,7 @@ from .frame import (
     unpack_body,
     unpack_header,
 )
+from .numbers import number_column, numbers_of
 from .record_sizes import record_bounds
 
 _WINDOW_BYTES = 8 << 20
@@ -78,15 +79,13 @@ class StoredFrame(NamedTuple):
         deltas = found.get("offset_delta")
         return Columns(
             count=header.records,
-            timestamps=header.min_timestamp
-            if stamps is None
-            else stamps.cast(pa.int64()).to_numpy(zero_copy_only=False),
+            timestamps=header.min_timestamp if stamps is None else numbers_of(stamps),
             timestamp_type=header.timestamp_type,
             key=key,
             value=value,
             headers=headers,
             bounds=record_bounds(key, value, headers, header.records),
-            offsets=None if deltas is None else deltas.to_numpy().astype(np.int64),
+            offsets=None if deltas is None else numbers_of(deltas).astype(np.int64),
         )
 
 
@@ -288,10 +287,10 @@ def _decoded(frame: StoredFrame, body: pa.Buffer | BrokenFrameError) -> DecodedF
         columns = dict(zip(names, batch.columns, strict=True))
     offsets = None
     if header.columns & SPARSE:
-        deltas = columns["offset_delta"].to_numpy(zero_copy_only=False).astype(np.int64)
+        deltas = numbers_of(columns["offset_delta"]).astype(np.int64)
         if np.any(np.diff(deltas) <= 0) or int(deltas[-1]) >= header.span:
             raise BrokenFrameError("the frame's offsets do not rise inside its span", offset=offset)
-        offsets = pa.array(deltas + offset)
+        offsets = number_column(deltas + offset)
     return DecodedFrame(
         offset,
         header.span,

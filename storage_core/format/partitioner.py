@@ -10,17 +10,20 @@ prefix.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..types import Int64s
+from .numbers import is_present
 
-UInt32s = npt.NDArray[np.uint32]
-Int32s = npt.NDArray[np.int32]
-Bytes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    UInt32s: TypeAlias = npt.NDArray[np.uint32]
+    Int32s: TypeAlias = npt.NDArray[np.int32]
+    Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 NO_KEY = -1
 """The partition of a row without a key: its task has to choose."""
@@ -51,7 +54,7 @@ def partition_for_keys(keys: pa.Array | pa.ChunkedArray, partitions: int) -> Int
     if keys.null_count == 0:
         return _modulo(murmur2(keys), partitions)
     result: Int32s = np.full(len(keys), NO_KEY, dtype=np.int32)
-    present = keys.is_valid().to_numpy(zero_copy_only=False)
+    present = is_present(keys)
     result[present] = _modulo(murmur2(keys.drop_null()), partitions)
     return result
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import RecordTooLargeError
-from ..types import Int64s
-
-Integers = npt.NDArray[np.signedinteger]
+from ..types import Int64s, Integers
+from .numbers import lengths_of, starts_of
 
 
 def record_bounds(
@@ -24,8 +21,7 @@ def record_bounds(
     if headers is not None:
         entries = headers.flatten()
         each = np.diff(_bounds(entries.field("key"))) + np.diff(_bounds(entries.field("value")))
-        per_row = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
-        found.append(bounds_of(each)[bounds_of(per_row)])
+        found.append(bounds_of(each)[bounds_of(lengths_of(headers))])
     if not found:
         return np.zeros(count + 1, dtype=np.int64)
     first, *others = found
@@ -36,11 +32,7 @@ def record_bounds(
 
 def _bounds(column: pa.Array) -> Integers:
     """Where the entries of a binary or text column begin, and where the last one ends."""
-    if column.null_count == 0 and len(column):
-        starts = np.frombuffer(column.buffers()[1], dtype=np.int32)
-        return starts[column.offset : column.offset + len(column) + 1]
-    lengths = pc.fill_null(pc.binary_length(column), 0)
-    return bounds_of(lengths.to_numpy(zero_copy_only=False))
+    return bounds_of(lengths_of(column)) if column.null_count else starts_of(column)
 
 
 def bounds_of(lengths: Integers) -> Int64s:

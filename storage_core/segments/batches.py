@@ -7,10 +7,10 @@ from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import StorageError
 from ..format.columns import READ_SCHEMA, DecodedFrame
+from ..format.numbers import lengths_of, number_column, numbers_of
 from ..types import TIMESTAMP_ABSENT, Int64s
 
 JOIN_ROWS = 8192
@@ -34,7 +34,7 @@ def to_batch(
     if frame.offsets is None:
         low, high = max(0, start - frame.first_offset), min(frame.rows, end - frame.first_offset)
     else:
-        low, high = np.searchsorted(frame.offsets.to_numpy(), (start, end)).tolist()
+        low, high = np.searchsorted(numbers_of(frame.offsets), (start, end)).tolist()
     if low >= high:
         return None
     rows, columns, arrays = high - low, frame.columns, []
@@ -53,7 +53,7 @@ def _computed(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
     if name == "offset":
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
-        return _from_numbers(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
+        return number_column(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
     if name == "timestamp_type":
         return _repeated(name, frame.timestamp_type, rows)
     if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:
@@ -74,18 +74,12 @@ def _repeated(name: str, number: int, rows: int) -> pa.Array:
     """One number in every row."""
     kind = ALL_FIELDS[name].type
     width = np.int32 if kind.bit_width == 32 else np.int64
-    return _from_numbers(np.full(rows, number, dtype=width), kind)
+    return number_column(np.full(rows, number, dtype=width), kind)
 
 
 @lru_cache(maxsize=16)
 def _nulls(name: str, rows: int) -> pa.Array:
     return pa.nulls(rows, ALL_FIELDS[name].type)
-
-
-def _from_numbers(
-    numbers: np.ndarray[tuple[int], np.dtype[np.generic]], kind: pa.DataType
-) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -141,7 +135,5 @@ def _record_bytes(batch: pa.RecordBatch) -> Int64s:
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in ("key", "value"):
         if name in batch.schema.names:
-            sizes += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy(
-                zero_copy_only=False
-            )
+            sizes += lengths_of(batch.column(name))
     return sizes

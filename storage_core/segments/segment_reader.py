@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, SegmentStateError
 from ..format.columns import DecodedFrame
 from ..format.file_names import IDX, TIMEIDX, segment_file
 from ..format.frame_scan import StoredFrame, read_frames, segment_frames, walk_frames
+from ..format.numbers import numbers_of
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
@@ -265,5 +265,5 @@ class SegmentReader:
         batch = frame and to_batch(frame, names, at.offset, end)
         if batch is None:
             return end
-        stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        stamps = numbers_of(batch.column("timestamp"))
         return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())
