@@ -35,8 +35,8 @@ from .layout import RowLayout
 
 _DEFAULT_SEGMENT_BYTES = StoreConfig().segment_bytes
 _LOCK = f"{STATE_DIRECTORY}/locks/topics"
-# The names of our own files beside the broker's are longer than the topic's.
-_MOST_CHARACTERS = 200
+# The names of our own files are longer than the name of their topic.
+_MAX_NAME = 200
 _NAMESPACE = uuid.UUID("5c1c35d5-8a0e-4c4f-a0be-6d1c9a1e2a67")
 
 
@@ -58,19 +58,19 @@ class BrokerCatalog:
         return [name for name in found if self._internal or not name.startswith("__")]
 
     def get(self, topic: str) -> TopicFile:
-        """What can be said of a topic. Its uuid changes when we make or delete it, never by a copy.
+        """A topic. Its uuid changes when we create or delete the topic, never when it is copied.
 
-        Nothing of the file system is in it: a restored copy has other inodes, a remounted disk
-        another device, and both would take every stream and commit for one of another topic.
+        The uuid has nothing of the file system in it. A restored copy has other inodes and a
+        remounted disk another device: streams and commits would take it for another topic.
 
         Raises:
             TopicNotFoundError: there is no such topic.
         """
         directory = self._layout.names.topic_directory(topic)
         stat = self._vfs.stat(directory) if _is_plain(topic) else None
-        made_stat = None if stat is None else self._vfs.stat(_made(topic))
+        identity_stat = None if stat is None else self._vfs.stat(_identity_path(topic))
         known = self._known.get(topic)
-        if known is not None and known[:2] == (stat, made_stat):
+        if known is not None and known[:2] == (stat, identity_stat):
             return known[2]
         partitions = 0 if stat is None else self._layout.names.partitions(self._vfs, topic)
         if stat is None or not partitions:
@@ -79,9 +79,9 @@ class BrokerCatalog:
                 f"Topic {topic!r} does not exist in {self._vfs.root}. Topics found: {found}.",
                 topic=topic,
             )
-        made = (read_file(self._vfs, _made(topic), 64) or b"").hex()
-        made_topic = TopicFile(
-            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{made}"),
+        identity = (read_file(self._vfs, _identity_path(topic), 64) or b"").hex()
+        found_topic = TopicFile(
+            uuid=uuid.uuid5(_NAMESPACE, f"{topic}:{identity}"),
             store_uuid=_NAMESPACE,
             partitions=partitions,
             created_at="",
@@ -90,8 +90,8 @@ class BrokerCatalog:
         if may_cache_listing(self._vfs, stat) and not self._layout.names.has_own_directories(
             self._vfs, topic
         ):
-            self._known[topic] = (stat, made_stat, made_topic)
-        return made_topic
+            self._known[topic] = (stat, identity_stat, found_topic)
+        return found_topic
 
     def _segment_bytes(self) -> int:
         """The broker's own limit, unless the configuration asks for another."""
@@ -100,30 +100,30 @@ class BrokerCatalog:
 
     def create(self, topic: str, partitions: int) -> TopicFile:
         """Create a topic with an empty log for every partition."""
-        if len(check_name("topic", topic)) > _MOST_CHARACTERS:
+        if len(check_name("topic", topic)) > _MAX_NAME:
             raise InvalidNameError(
-                f"topic name {topic!r} has {len(topic)} characters; the most are "
-                f"{_MOST_CHARACTERS} in a broker's directory."
+                f"topic name {topic!r} has {len(topic)} characters. In a broker's "
+                f"directory at most {_MAX_NAME} are allowed."
             )
         check_partitions(partitions)
         with self._exclusive():
             existing = self._layout.names.topics(self._vfs)
             if topic in existing:
-                self._make_sure(topic)
+                self._finish_creation(topic)
                 raise TopicExistsError(f"topic {topic!r} exists already.", topic=topic)
             check_no_case_clash(topic, existing)
-            self._make_other(topic)
-            self._make_logs(topic, 0, partitions)
+            self._change_identity(topic)
+            self._create_logs(topic, 0, partitions)
             self._register(topic, partitions)
         return self.get(topic)
 
     def grow(self, topic: str, total: int) -> TopicFile:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
         with self._exclusive():
             current = self.get(topic).partitions
             if total < current:
                 raise ConfigError(f"topic {topic!r} has {current} partitions; it cannot shrink.")
-            self._make_logs(topic, current, check_partitions(total))
+            self._create_logs(topic, current, check_partitions(total))
             self._register(topic, total)
         return self.get(topic)
 
@@ -131,15 +131,15 @@ class BrokerCatalog:
         """Raise TopicNotFoundError unless the name still stands for the same topic."""
         if self.get(topic).uuid != topic_uuid:
             raise TopicNotFoundError(
-                f"topic {topic!r} was deleted and made anew meanwhile. Try again to use the new "
-                "one.",
+                f"topic {topic!r} was deleted and created again meanwhile. Try again to use the "
+                "new one.",
                 topic=topic,
             )
 
     def delete(self, topic: str, partitions: int) -> bool:
-        """Remove a topic's directory, out of sight first. The caller holds so many partitions.
+        """Remove a topic's directory, out of sight first. The caller holds all partitions' locks.
 
-        False when it has grown meanwhile: there are partitions whose locks nobody holds.
+        False when ``partitions`` is no longer their number: others were added without these locks.
         """
         with self._exclusive():
             if self.get(topic).partitions != partitions:
@@ -149,9 +149,9 @@ class BrokerCatalog:
             directory = self._layout.names.topic_directory(topic)
             self._vfs.rename(directory, trash)
             self._vfs.fsync_dir(parent(directory))
-            # What the broker makes under this name later is another topic: old commits to this one
-            # must neither be finished there nor count as done.
-            self._make_other(topic)
+            # A topic that the broker creates under this name later is another one: commits to this
+            # one must neither be finished there nor count as done.
+            self._change_identity(topic)
             self._register(topic, None)
             remove_tree(self._vfs, parent(trash))
         return True
@@ -163,12 +163,12 @@ class BrokerCatalog:
         with locked(self._vfs, _LOCK, self._config.lock_timeout_ms):
             yield
 
-    def _make_other(self, topic: str) -> None:
-        """Let the name stand for another topic from now on."""
-        sync_directories(self._vfs, parent(_made(topic)))
-        replace_file(self._vfs, _made(topic), uuid.uuid4().bytes)
+    def _change_identity(self, topic: str) -> None:
+        """Let the name mean another topic from now on."""
+        sync_directories(self._vfs, parent(_identity_path(topic)))
+        replace_file(self._vfs, _identity_path(topic), uuid.uuid4().bytes)
 
-    def _make_logs(self, topic: str, first: int, end: int) -> None:
+    def _create_logs(self, topic: str, first: int, end: int) -> None:
         for partition in range(first, end):
             directory = self._layout.names.directory(self._vfs, topic, partition)
             make_directories(self._vfs, directory)
@@ -177,13 +177,13 @@ class BrokerCatalog:
         self._sync_folders(topic)
 
     def _sync_folders(self, topic: str) -> None:
-        """Also those that were there: whoever made them may have died before they were durable."""
+        """Sync existing directories too: their creator may have crashed before the sync."""
         directory = self._layout.names.topic_directory(topic)
         self._vfs.fsync_dir(directory)
         sync_directories(self._vfs, directory)
 
-    def _make_sure(self, topic: str) -> None:
-        """Do what is left to do of a topic whose maker may have died."""
+    def _finish_creation(self, topic: str) -> None:
+        """Do what is left of a topic whose creator may have crashed."""
         self._sync_folders(topic)
         if self._layout.isolated:
             described = {e["name"]: e.get("partitions") for e in self._metadata()["topics"]}
@@ -191,7 +191,7 @@ class BrokerCatalog:
                 self._register(topic, self.get(topic).partitions)
 
     def _register(self, topic: str, partitions: int | None) -> None:
-        """Tell a cursus broker of the topic: it does not start over directories it cannot name."""
+        """List the topic for a cursus broker, which refuses to start over unlisted directories."""
         if not self._layout.isolated:
             return
         document = self._metadata()
@@ -228,7 +228,7 @@ class BrokerCatalog:
         return found
 
 
-def _made(topic: str) -> str:
+def _identity_path(topic: str) -> str:
     return f"{STATE_DIRECTORY}/topics/{topic}"
 
 

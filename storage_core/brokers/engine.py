@@ -1,4 +1,4 @@
-"""The engine behind the brokers' directories: reads, and appends beside a stopped broker."""
+"""The engine of brokers' directories: reads them, and appends while the broker is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing rows into a partition's files: the next one, torn tails, rolling, indexes."""
+"""Writing rows to a partition's files: torn tails, rolling, indexes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Piece(NamedTuple):
 
 
 class RowFiles:
-    """The files of one partition, for whoever holds its lock. Not thread-safe."""
+    """The files of one partition. The caller holds its lock. Not thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class RowFiles:
                 )
 
     def check_storable(self, columns: Columns) -> None:
-        """Raise for records that an append would refuse, by encoding them for nothing."""
+        """Raise for records that an append would refuse; encodes them and throws the bytes away."""
         self.check(columns)
         self.encoded_bytes(columns)
 
@@ -96,10 +96,10 @@ class RowFiles:
         return sum(len(piece.data) for piece in self._pieces(columns, Target("", 0, 0, 0, 0)))
 
     def target(self) -> Target:
-        """The last file, cut to whole records; made if there is none.
+        """The last file, cut to whole records; created if there is none.
 
         Raises:
-            DamagedLogError: what follows the last whole record is damage, not a torn record.
+            DamagedLogError: the bytes after the last whole record are damage, not a torn record.
         """
         directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
         files = self._layout.names.segments(self._vfs, self._topic, self._partition)
@@ -108,8 +108,8 @@ class RowFiles:
             return self._create(directory, 0, 0)
         if end.damage is not None:
             raise DamagedLogError(
-                f"{self._topic}-{self._partition}: {end.damage}. Nothing is appended behind "
-                "damage: restore the file from a copy.",
+                f"{self._topic}-{self._partition}: {end.damage}. Records cannot be "
+                "appended after damage. Restore the file from a copy.",
                 topic=self._topic,
                 partition=self._partition,
                 path=end.path,
@@ -119,7 +119,7 @@ class RowFiles:
         if end.torn:
             self._cut(end.path, end.position, end.size)
         found = Target(end.path, files[-1].number, end.base, end.position, end.offset)
-        # Behind the holes of a compacted file the broker would expect no record of its own.
+        # The broker expects no new record in a compacted file.
         return self.next_file(found) if end.compacted and end.offset > end.base else found
 
     def append(self, target: Target, columns: Columns) -> Target:
@@ -184,21 +184,21 @@ class RowFiles:
         return [_Piece(data, len(records), sizes, new_file=False)] if records else []
 
     def next_file(self, target: Target) -> Target:
-        """Start another file behind ``target``."""
+        """Start another file after ``target``."""
         number = target.number + 1 if self._layout.ordinal else target.offset
         return self._create(target.path.rpartition("/")[0], number, target.offset)
 
     def sync(self, target: Target) -> None:
-        """Make a file durable that somebody may have left unsynced, with the folders above it."""
+        """Make a file and its directories durable: its writer may have crashed before the sync."""
         sync_file(self._vfs, target.path)
         directory = parent(target.path)
         self._vfs.fsync_dir(directory)
         sync_directories(self._vfs, directory)
 
     def rewind(self, number: int, size: int) -> None:
-        """Take the partition back to where a commit found it: what follows is that commit's own.
+        """Cut the partition back to where a commit found it: all after that is the commit's own.
 
-        Rows have no checksum, so what a crash left of them is written again rather than believed.
+        Rows have no checksum, so rows that a crash left are written again and not trusted.
         """
         directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
         for segment in self._layout.names.segments(self._vfs, self._topic, self._partition):
@@ -214,7 +214,7 @@ class RowFiles:
         self._vfs.fsync_dir(directory)
 
     def _cut(self, path: str, position: int, size: int) -> None:
-        """Cut a torn record, saved aside unless it is zeros: appended bytes follow a whole one."""
+        """Cut a torn record: new rows must follow a whole one. It is saved unless it is zeros."""
         saved = f"{STATE_DIRECTORY}/broken/{path.replace('/', '~')}-{position}"
         make_directories(self._vfs, f"{STATE_DIRECTORY}/broken")
         fd = self._vfs.open(path, "write")
@@ -236,7 +236,7 @@ class RowFiles:
         return Target(path, number, offset, 0, offset)
 
     def _rows_that_fit(self, sizes: Integers, size: int) -> int:
-        """Rows for one write behind ``size`` bytes; 0 when the next one needs a new file."""
+        """Rows for one write after ``size`` bytes; 0 when the next one needs a new file."""
         overhead = self._layout.overhead(self._topic)
         most = min(self._limit, _MOST_BYTES) // overhead + 1
         ends = np.cumsum(sizes[:most] + overhead)
@@ -263,9 +263,9 @@ class RowFiles:
         )
 
     def _add_index_entries(self, target: Target, piece: _Piece, every: int) -> None:
-        """Entries for every so many-th record. A broker trusts them, so only behind a whole index.
+        """Add an entry for each ``every``-th record. A broker trusts them: only to a whole index.
 
-        Whole means as many entries as the records before ask for, the last of them plausible.
+        Whole means one entry for every ``every`` records before, the last of them plausible.
         """
         before = target.offset - target.base
         due = np.flatnonzero((np.arange(piece.rows) + before) % every == 0)

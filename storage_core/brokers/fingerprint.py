@@ -1,7 +1,8 @@
-"""What a commit found in a broker's log. Files have no identity: their last bytes stand for it.
+"""The fingerprint of a broker's log: the last bytes that a commit found in it.
 
-A topic that the broker deletes and makes anew keeps its name, and for us its uuid. Finishing a
-dead commit cuts the log to where that commit began, so first the bytes there are compared.
+A broker's files have no identity. If the broker deletes and recreates a topic, the topic keeps its
+name, and for us its uuid. Finishing an interrupted commit cuts the log to where the commit began,
+so the bytes there are compared first.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .segments import LAST_BYTES
 
 
 class LastBytes:
-    """For whoever holds the partitions it asks about."""
+    """Fingerprints of partitions whose locks the caller holds."""
 
     def __init__(self, vfs: Vfs, layout: RowLayout, log: Callable[[str, int], RowLog]) -> None:
         self._vfs = vfs
@@ -29,7 +30,7 @@ class LastBytes:
         return self._last_bytes(active.path, active.size)
 
     def matches(self, intent: PartitionIntent) -> bool | None:
-        """Whether a log holds what a commit found; None if that was nothing to compare with."""
+        """Whether a log still has what a commit found; None if there is nothing to compare with."""
         if intent.before:
             path = self._path(intent)
             return path is not None and (
@@ -39,7 +40,7 @@ class LastBytes:
         return None if intent.position or not self._is_more_than_added(intent) else False
 
     def _is_more_than_added(self, intent: PartitionIntent) -> bool:
-        """Whether a file that was empty, with those behind it, has more than the commit adds."""
+        """Whether a file that was empty, with the files after it, has more than the commit adds."""
         names = self._layout.names
         directory = names.directory(self._vfs, intent.topic, intent.partition)
         found = 0

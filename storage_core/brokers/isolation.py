@@ -38,7 +38,7 @@ _MAX_ENTRIES = 100_000
 
 
 def high_watermark(vfs: Vfs, topic: str, partition: int, log_end: int) -> int:
-    """The broker's own visible end, never past the log's; absent or unreadable means all."""
+    """The broker's own high watermark, at most the log's end, which it is if unreadable."""
     text = read_file(vfs, f"{topic}/partition_{partition}.hwm", 64)
     if text is None:
         return log_end
@@ -56,7 +56,7 @@ OpenSegment = Callable[[int, Listing], _Segment]
 
 
 class _Followed(NamedTuple):
-    """How far the open file has been looked at, and what was found."""
+    """How far the active file has been searched, and what was found."""
 
     path: str
     life: int
@@ -82,7 +82,7 @@ class PartitionIsolation:
         self._vfs = vfs
         self._level = level
         self._lock = threading.Lock()
-        self._closed = TransactionFile(vfs, topic, partition)
+        self._sealed = TransactionFile(vfs, topic, partition)
         self._followed: _Followed | None = None
         self._journal: tuple[FileStat | None, Journal] = (None, {})
         self._decided: _Decided | None = None
@@ -92,7 +92,7 @@ class PartitionIsolation:
     ) -> Isolation | None:
         """What is stable and committed below ``limit``; None when everything counts.
 
-        ``life`` tells the open file from another that took its name.
+        ``life`` distinguishes the active file from another that took its name.
         """
         if self._level == "read_uncommitted":
             return None
@@ -102,9 +102,9 @@ class PartitionIsolation:
             if known is not None and known[:4] == (listing, limit, life, stat):
                 return known.isolation
             index = TransactionIndex(limit)
-            for columns in self._closed_files(listing, open_segment):
+            for columns in self._sealed_files(listing, open_segment):
                 index.add(columns)
-            for columns in self._open_file(listing, life, open_segment):
+            for columns in self._active_file(listing, life, open_segment):
                 index.add(columns)
             decided = index.decide(journal)
             self._decided = _Decided(listing, limit, life, stat, decided)
@@ -117,7 +117,7 @@ class PartitionIsolation:
             self._journal = (stat, parse_journal(data))
         return self._journal
 
-    def _closed_files(
+    def _sealed_files(
         self, listing: Listing, open_segment: OpenSegment
     ) -> Iterator[TransactionColumns]:
         current, fresh = {}, False
@@ -126,16 +126,16 @@ class PartitionIsolation:
             stat = self._vfs.stat(path)
             if stat is None:
                 continue
-            known = self._closed.get(path)
+            known = self._sealed.get(path)
             if known is None or (known.size, known.modified_ns) != (stat.size, stat.modified_ns):
                 found = self._scan(base, listing, open_segment)
                 known, fresh = Remembered(stat.size, stat.modified_ns, found), True
             current[path] = known
             yield from known.found
         if fresh:
-            self._closed.save(current)
+            self._sealed.save(current)
 
-    def _open_file(
+    def _active_file(
         self, listing: Listing, life: int, open_segment: OpenSegment
     ) -> tuple[TransactionColumns, ...]:
         base = listing.bases[-1]
@@ -194,7 +194,7 @@ class TransactionFile:
         return self._known.get(path)
 
     def save(self, current: Mapping[str, Remembered]) -> None:
-        """Remember these; in memory alone where we may not write or they are too many."""
+        """Remember these; only in memory where we may not write or they are too many."""
         self._known = dict(current)
         if (
             sum(len(part.offsets) for file in current.values() for part in file.found)

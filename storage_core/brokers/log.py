@@ -1,9 +1,9 @@
 """Appending to a broker's directory, while the broker is stopped, what the broker itself accepts.
 
-These layouts have no checksum, no watermark and (most) no transactions, so the promise is smaller
-than the native one: whole records are durable and visible on return, and a torn record left by a
-crash is cut before the next append. Beside the records nothing of the broker's is touched, except
-that a cursus ``.hwm`` is raised: it would hide what was appended.
+These layouts have no checksum, no high watermark and (most) no transactions, so the promise is
+smaller than the native one: whole records are durable and visible on return, and the next append
+cuts a torn record that a crash left. Of the broker's other files an append changes only a cursus
+``.hwm``: it is raised, because it would hide the new records.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class RowLog:
                 raise closed_for_writing(self._topic, self._partition, self._poison)
             try:
                 with self._locked():
-                    # Else its files would be made anew by who waited while it was deleted.
+                    # A writer that waited while the topic was deleted must not recreate its files.
                     self._require_topic()
                     if not past_barrier:
                         self._barrier.require_none_pending(self._topic, self._partition)
@@ -172,7 +172,7 @@ class RowLog:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep our other writers out without looking at the log: it is about to go."""
+        """Keep our other writers out without reading the log: it is about to be deleted."""
         with self._lock, self._locked():
             yield
 
@@ -183,10 +183,10 @@ class RowLog:
             yield
 
     def _find_target(self) -> None:
-        """Where the log ends, durably: who wrote there may have been killed before the sync.
+        """Find where the log ends, and sync it: its last writer may have crashed before the sync.
 
-        Our own last append was synced. Without this, what is appended behind a dead writer's
-        records in another file would be left without them by a power cut.
+        Our own last append was synced. Without this, a power cut could take a crashed writer's
+        records and leave those that were appended after them to another file.
         """
         found = self._files.target()
         if found != self._target:

@@ -1,4 +1,4 @@
-"""The segments of one partition in a broker's directory: bases, indexes, and where the log ends."""
+"""The segments of one partition in a broker's directory: bases, indexes, the end of the log."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ class RowSegments:
         if not self._layout.ordinal:
             by_base = {segment.number: segment.name for segment in found}
             if len(by_base) < len(found):
-                raise self._two_files(found)
+                raise self._duplicate_base(found)
             return Listing(directory, tuple(by_base), names=tuple(by_base.values()))
         names = [segment.name for segment in found]
-        closed = self._summaries.closed(directory, names[:-1])
+        sealed = self._summaries.sealed(directory, names[:-1])
         bases, kept, base = [], [], 0
         for name in names:
-            summary = closed.get(name)
+            summary = sealed.get(name)
             if summary is None or summary.records or summary.ending is not Ending.WHOLE:
                 bases.append(base)
                 kept.append(name)
@@ -138,7 +138,7 @@ class RowSegments:
         return Listing(directory, tuple(bases), names=tuple(kept))
 
     def open(self, base: int, listing: Listing) -> RowSegment:
-        """Open one of them, small ones with those behind it; the last may still grow."""
+        """Open one of them, a small one with those after it; the last one may still grow."""
         together = self._small_files(base, listing)
         if len(together) > 1:
             return self._open_joined(together, listing)
@@ -151,12 +151,12 @@ class RowSegments:
         if listing.is_last(base) or not stat.size:
             fd = self._vfs.open(path, "read")
             source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
-            index = self._open_index(path, stat.size)
+            index = self._active_index(path, stat.size)
         else:
             source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
             if source.size != stat.size:  # compacted meanwhile
                 return self.open(base, listing)
-            index = self._caches.indexes.get(key, lambda: self._closed_index(path, base, stat.size))
+            index = self._caches.indexes.get(key, lambda: self._sealed_index(path, base, stat.size))
         return RowSegment(
             self._layout,
             source,
@@ -170,7 +170,7 @@ class RowSegments:
         )
 
     def _small_files(self, base: int, listing: Listing) -> list[SealedFile]:
-        """Closed files from this one on that are worth opening together."""
+        """Sealed files from this one on that are worth opening together."""
         files: list[SealedFile] = []
         if not self._layout.ordinal or listing.names is None:
             return files
@@ -197,7 +197,7 @@ class RowSegments:
         )
 
     def end(self) -> RowEnd | None:
-        """Where the log ends now; walks only what was added since the last look."""
+        """Where the log ends now; walks only what was added since the last call."""
         listing = self.listing()
         if not listing.bases:
             return None
@@ -213,7 +213,7 @@ class RowSegments:
             return self._end
 
     def high_watermark(self) -> int:
-        """Next offset a reader may not pass: whole records, the broker's watermark, isolation."""
+        """The end for readers: whole records, the broker's high watermark, isolation."""
         found = self.end()
         if found is None:
             return 0
@@ -221,7 +221,7 @@ class RowSegments:
         return self._limit(found) if isolation is None else isolation.stable_end
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
-        """No bound: the search then asks the segment, which says that there are no times."""
+        """No bound: the search then asks the segment, which raises that there are no times."""
         return MAX_OFFSET
 
     def raise_damage(self) -> None:
@@ -278,13 +278,13 @@ class RowSegments:
             segment.close()
 
     def _damage(self, path: str, source: Source, walked: WalkedEnd) -> BrokenFrameError | None:
-        if walked.ending is Ending.WHOLE or self._may_end_so(path, source, walked):
+        if walked.ending is Ending.WHOLE or self._is_crash_tail(path, source, walked):
             return None
         problem = str(walked.problem)
         return BrokenFrameError(problem, position=walked.position, offset=walked.offset)
 
-    def _may_end_so(self, path: str, source: Source, walked: WalkedEnd) -> bool:
-        """Whether the bytes behind the last whole record are what a crash leaves at the end."""
+    def _is_crash_tail(self, path: str, source: Source, walked: WalkedEnd) -> bool:
+        """Whether the bytes after the last whole record are what a crash leaves at the end."""
         files = self._layout.names.segments(self._vfs, self._topic, self._partition)
         if files and not path.endswith("/" + files[-1].name):
             return False
@@ -292,7 +292,7 @@ class RowSegments:
             return True
         return not self._layout.ordinal and is_zero_tail(source, walked.position)
 
-    def _two_files(self, found: list[SegmentName]) -> DamagedLogError:
+    def _duplicate_base(self, found: list[SegmentName]) -> DamagedLogError:
         base = next(a.number for a, b in pairwise(found) if a.number == b.number)
         names = ", ".join(segment.name for segment in found if segment.number == base)
         return DamagedLogError(
@@ -309,18 +309,18 @@ class RowSegments:
         marker = read_file(self._vfs, f"{path}.compacted-{size}", len(COMPACTED) + 1)
         return marker == COMPACTED
 
-    def _open_index(self, path: str, size: int) -> SparseIndex:
+    def _active_index(self, path: str, size: int) -> SparseIndex:
         known = self._end
         if known is not None and known.path == path:
             return known.entries
         return self._broker_index(path, size)
 
-    def _closed_index(self, path: str, base: int, size: int) -> SparseIndex:
+    def _sealed_index(self, path: str, base: int, size: int) -> SparseIndex:
         index = self._broker_index(path, size)
         if len(index.offsets) or self._has_holes(path, size):
             return index
         directory, _, name = path.rpartition("/")
-        summary = self._summaries.closed(directory, [name]).get(name)
+        summary = self._summaries.sealed(directory, [name]).get(name)
         return NO_INDEX if summary is None else _index_of(summary, base)
 
     def _broker_index(self, path: str, size: int) -> SparseIndex:

@@ -1,9 +1,8 @@
-"""What is known of row files from having walked them: how many records, where some of them start.
+"""Summaries of sealed row files: how many records, and where some of them start.
 
-A closed file is walked once; its summary is kept in memory and, where the directory can be
-written, under ``.cursus-spark/index/``, because the brokers' own files are never touched. The open
-file's summary grows with the file. A summary is a hint with a checksum: a file of another size or
-time is walked again.
+A sealed file is walked once. Its summary is kept in memory and, where the directory can be written,
+under ``.cursus-spark/index/``: a broker's own files are never changed. A summary is a hint with a
+checksum: a file of another size or time is walked again.
 
 ``index/<topic>-<partition>.rows``, big-endian: magic ``CRSN``, version u8, 3 zero bytes, number of
 files u32, then per file: length of the name u16, name, size u64, time u64, records u64, end
@@ -52,7 +51,7 @@ class Summary(NamedTuple):
 
 
 def pack(summaries: Mapping[str, Summary]) -> bytes:
-    """The bytes of an index file; only files that end whole are worth remembering."""
+    """The bytes of an index file; only files that end whole are remembered."""
     whole = {name: found for name, found in summaries.items() if found.ending is Ending.WHOLE}
     parts = [_HEAD.pack(_MAGIC, _VERSION, len(whole))]
     for name, found in sorted(whole.items()):
@@ -96,7 +95,7 @@ def unpack(data: bytes) -> dict[str, Summary]:
 
 
 class Summaries:
-    """Summaries of one partition's closed files. Safe for several threads."""
+    """Summaries of one partition's sealed files. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, topic: str, partition: int, row_format: RowFormat) -> None:
         self._vfs = vfs
@@ -105,7 +104,7 @@ class Summaries:
         self._lock = threading.Lock()
         self._known: dict[str, Summary] | None = None
 
-    def closed(self, directory: str, names: Sequence[str]) -> dict[str, Summary]:
+    def sealed(self, directory: str, names: Sequence[str]) -> dict[str, Summary]:
         """Summaries of these files, walking together those that are new or changed."""
         with self._lock:
             if self._known is None:
@@ -119,7 +118,7 @@ class Summaries:
             return {name: known[name] for name in names if name in known}
 
     def known(self, name: str) -> Summary | None:
-        """What ``closed`` last found of a file."""
+        """What ``sealed`` last found of a file."""
         return (self._known or {}).get(name)
 
     def _is_current(self, directory: str, name: str) -> bool:
@@ -133,8 +132,8 @@ class Summaries:
 
     def _walk(self, directory: str, names: Iterable[str]) -> None:
         stats = [(name, self._vfs.stat(f"{directory}/{name}")) for name in names]
-        # A pipe or device has no size either, but must be refused, as opening it is: taken for an
-        # empty file it would give the records behind it the offsets of those that are missing.
+        # A pipe or device has no size either, but opening it must fail: taken for an empty file,
+        # it would give the records after it the offsets of the missing ones.
         filled = [
             (name, stat)
             for name, stat in stats
@@ -160,7 +159,7 @@ class Summaries:
                 self._known[name] = Summary(0, found.modified_ns, 0, 0, Ending.WHOLE, None, none)
 
     def _save(self) -> None:
-        """Keep the summaries for other processes; in memory alone where we may not write."""
+        """Keep the summaries for other processes; only in memory where we may not write."""
         lock = f"{STATE_DIRECTORY}/index/lock"
         with suppress(OSError, StorageError):
             ensure_lock_file(self._vfs, lock)

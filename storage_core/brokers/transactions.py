@@ -1,7 +1,7 @@
 """Transactions of the cursus broker: which records ``read_committed`` delivers.
 
 A transaction is a pair of id and epoch. The broker appends its records with state ``open`` and,
-behind them, one control record with the marker ``commit`` or ``abort``; a journal holds what the
+after them, one control record with the marker ``commit`` or ``abort``; a journal holds what the
 broker decided. With H the effective high watermark:
 
 * ``marker`` of a transaction is its last control record below H, ``first`` its lowest open record;
@@ -114,7 +114,7 @@ class Isolation(NamedTuple):
 class TransactionIndex:
     """Gathers the transactions of a partition, chunk by chunk, in any order of chunks.
 
-    Python is paid per transaction and chunk, not per record. Not thread-safe.
+    Costs Python per transaction and chunk, not per record. Not thread-safe.
     """
 
     def __init__(self, high_watermark: int) -> None:
@@ -168,12 +168,12 @@ def visible_mask(
 
 
 def parse_journal(data: Data) -> dict[bytes, JournalState]:
-    """The last state of every transaction id that the broker still goes by.
+    """The last state of every transaction id that the broker still uses.
 
     A last record that is cut short or fails its checksum is a torn tail, as it is for the broker.
 
     Raises:
-        DamagedMetadataError: a record with others behind it is damaged.
+        DamagedMetadataError: a record is damaged that is not the last one.
     """
     view, at, states = memoryview(data), 0, dict[bytes, JournalState]()
     while len(view) - at >= 4:
@@ -199,7 +199,7 @@ def _apply(states: dict[bytes, JournalState], text: bytes, at: int) -> None:
     try:
         entry: dict[str, Any] = json.loads(text)["transaction"]
         name = str(entry["id"]).encode()
-        # The broker keeps expired transactions only for their epoch and no longer goes by them.
+        # The broker keeps expired transactions for their epoch; their state no longer counts.
         if entry.get("expired"):
             states.pop(name, None)
         else:
@@ -210,7 +210,7 @@ def _apply(states: dict[bytes, JournalState], text: bytes, at: int) -> None:
 
 def _damaged(at: int, found: str) -> DamagedMetadataError:
     return DamagedMetadataError(
-        f"the transaction journal has {found} at position {at}, with records behind it. Restore "
+        f"the transaction journal has {found} at position {at}, and records after it. Restore "
         "it, or read with isolation read_uncommitted.",
         position=at,
     )

@@ -258,7 +258,7 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
         return self._files.segments(self._high_watermark)
 
     def sync(self, segments: Sequence[Sealed]) -> None:  # noqa: ARG002
-        self._writing().settle()
+        self._writing().sync()
 
     def batches(self, segment: Sealed) -> Iterator[StoredFrame]:
         with suppress(FileNotFoundError):

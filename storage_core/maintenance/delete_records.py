@@ -1,8 +1,8 @@
-"""Deleting records up to an offset, wherever in a segment it stands.
+"""Deleting records up to an offset, also in the middle of a segment.
 
-Whole segments go by their markers. Of the segment that holds the offset, the rest is first written
-into a segment of its own, named by the offset. While both are there a reader gets the same records
-from either; the markers decide, and recovery without them removes the new one.
+Deletion markers remove whole segments. If the offset is inside a segment, the rest of that segment
+is first written to a new one, named by the offset. While both exist, a reader gets the same records
+from either. The deletion markers are the decision: without them recovery removes the new segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .segment_swap import Replacer
 
 
 def planned_deletion(files: SealedLog, offset: int, end: int) -> UpkeepReport:
-    """What deleting would do to a log that ends at ``end``: also the last segment is closed."""
+    """What deleting would do to a log that ends at ``end``; the active segment counts too."""
     whole, cut = _reached([*files.segments(), *files.active(end)], offset)
     return _report(files, whole, cut, cut.size if cut else 0, offset, done=not whole and not cut)
 
@@ -32,7 +32,7 @@ def delete_before(replacer: Replacer, offset: int, pace: Pace) -> UpkeepReport:
     with replacer.held():
         pace.begin("delete_records", files.topic, files.partition, 0)
         if offset > files.last_base():
-            replacer.close_active()
+            replacer.seal_active()
         segments = files.segments()
         whole, cut = _reached(segments, offset)
         new = None if cut is None else _rest(replacer, cut, offset, pace)
@@ -50,7 +50,7 @@ def delete_before(replacer: Replacer, offset: int, pace: Pace) -> UpkeepReport:
 
 
 def _reached(segments: Sequence[Sealed], offset: int) -> tuple[list[Sealed], Sealed | None]:
-    """The segments that end at an offset or before, and the one that holds it and others."""
+    """The segments that end at an offset or before, and the one that the offset cuts."""
     whole = [segment for segment in segments if segment.end <= offset]
     cut = [segment for segment in segments if segment.base < offset < segment.end]
     return whole, cut[0] if cut else None

@@ -1,4 +1,4 @@
-"""Merging small closed segments into full ones, so that many small commits cost nothing later."""
+"""Merging small sealed segments into full ones: many small files make reads slow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ def merge_groups(
 ) -> list[list[Sealed]]:
     """Runs of neighbouring small segments that fit into one.
 
-    By default a segment of half the size or more stays: to write it anew would cost more than it
-    saves.
+    By default a segment of half the size or more stays: rewriting it costs more than it saves.
 
     Args:
-        segments: All closed segments, in order.
+        segments: All sealed segments, in order.
         segment_bytes: Size of a full segment.
-        below: Size from which on a segment stays as it is.
-        at_least: Fewest segments that are worth a merge.
+        below: A segment of this size or more stays as it is.
+        at_least: Minimum number of segments of a merge.
     """
     groups: list[list[Sealed]] = [[]]
     size, limit = 0, segment_bytes / 2 if below is None else below
@@ -39,7 +38,7 @@ def merge_groups(
 
 
 def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[Sealed]]) -> UpkeepReport:
-    """What merging would do; frames that are joined save a little more than is said here."""
+    """What merging would do; joined frames save a little more than this."""
     size = sum(segment.size for group in groups for segment in group)
     return UpkeepReport(
         "merge",
@@ -60,7 +59,7 @@ def merge_partition(
     below: int | None = None,
     at_least: int = 2,
 ) -> UpkeepReport:
-    """Merge a partition's small segments. What is finished stays so if it is stopped."""
+    """Merge a partition's small segments. What is finished stays if the caller stops it."""
     report = UpkeepReport("merge", replacer.topic, replacer.partition)
     with replacer.held():
         segment_bytes = replacer.config.segment_bytes

@@ -38,7 +38,7 @@ def has_other_codec(
 def planned_recompression(
     files: SealedLog, compression: Compression, level: int, before_us: int | None
 ) -> UpkeepReport:
-    """What recompressing would save, going by the first frames of every segment."""
+    """What recompressing would save, estimated from the first frames of every segment."""
     due = [
         segment
         for segment in files.segments()

@@ -1,4 +1,4 @@
-"""What the care of a log has in common: how far it is, whether to stop, and what came of it."""
+"""What every maintenance operation shares: progress, stopping, a rate, and the report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import OffsetOutOfRangeError, StoppedError
 from ..types import OffsetRange, Problem
 from ..vfs import Vfs
 
-# Who asks to stop is heard after this time, however slow the rate.
+# A request to stop is seen after this time, however low the rate.
 _NAP_S = 0.2
 STOPPED = "stopped"
 Action = Literal["retain", "delete_records", "merge", "recompress", "compact", "scrub"]
@@ -34,21 +34,21 @@ Stop = Callable[[], bool]
 class UpkeepReport:
     """What an operation did in one partition, or would do.
 
-    Segments, bytes and records are those of the segments that were dropped or written anew; all
+    Segments, bytes and records are those of the segments that were dropped or rewritten; all
     others stay as they are. ``bytes_after`` of a dry run is an estimate.
 
     Attributes:
         action: What was asked for.
         topic: Name of the topic.
         partition: Number of the partition.
-        segments_before: Segments that were dropped or written anew.
-        segments_after: Segments that stand in their place.
+        segments_before: Segments that were dropped or rewritten.
+        segments_after: Segments that took their place.
         bytes_before: Size of the former.
         bytes_after: Size of the latter.
         records_removed: Records that are gone, where that was counted.
         start_offset: First offset that the partition holds afterwards.
         done: Whether nothing is left to do; False when it was stopped, or is a dry run.
-        note: Why nothing or less was done, for people; empty if all is said.
+        note: Why nothing or less was done, for people; empty if there is nothing to say.
         problems: What a scrub found.
     """
 
@@ -66,7 +66,7 @@ class UpkeepReport:
     problems: tuple[Problem, ...] = ()
 
     def counted(self, before: int, after: int, removed: int = 0, segments: int = 1) -> UpkeepReport:
-        """The same with so many segments more, of these bytes, that became one."""
+        """The same with more segments, of these bytes, that became one."""
         return replace(
             self,
             segments_before=self.segments_before + segments,
@@ -87,7 +87,7 @@ class UpkeepReport:
 
 
 class Pace:
-    """Counts bytes, tells who watches, stops when asked to, and keeps below a rate."""
+    """Counts bytes, reports progress, stops when asked to, and keeps below a rate."""
 
     def __init__(
         self,
@@ -108,16 +108,16 @@ class Pace:
         """Start the work on a partition.
 
         Raises:
-            StoppedError: somebody asked for it.
+            StoppedError: the caller asked for it.
         """
         self._shown = UpkeepProgress(action, topic, partition, 0, total_bytes)
         self.advance(0)
 
     def advance(self, size: int) -> None:
-        """So many more bytes are done.
+        """Count bytes that are done.
 
         Raises:
-            StoppedError: somebody asked for it.
+            StoppedError: the caller asked for it.
         """
         if self._stop is not None and self._stop():
             raise StoppedError("the operation was stopped; call it again to go on.")
@@ -136,15 +136,15 @@ class Pace:
 
 
 def require_offset(topic: str, partition: int, offset: int, bounds: OffsetRange) -> None:
-    """Refuse to delete what is not there yet.
+    """Refuse to delete records that do not exist yet.
 
     Raises:
-        OffsetOutOfRangeError: ``offset`` is behind the visible end, or negative.
+        OffsetOutOfRangeError: ``offset`` is above the high watermark, or negative.
     """
     if not 0 <= offset <= bounds.end:
         raise OffsetOutOfRangeError(
-            f"{topic}-{partition}: cannot delete records before offset {offset}. The log holds "
-            f"{bounds.start} to {bounds.end}; give an offset of it.",
+            f"{topic}-{partition}: cannot delete records before offset {offset}. The log has "
+            f"offsets {bounds.start} to {bounds.end}; use one of them.",
             topic=topic,
             partition=partition,
             offset=offset,

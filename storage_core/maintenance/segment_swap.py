@@ -1,16 +1,16 @@
-"""Putting a rewritten segment in the place of closed ones, beside readers, writers and crashes.
+"""Putting a rewritten segment in the place of sealed ones, while others read, write and crash.
 
-Long work happens beside the log, in ``<base>.rewrite``, with no lock that a writer waits for. Then,
-with the partition held for a moment:
+The long work writes ``<base>.rewrite`` beside the log and takes no lock that a writer waits for.
+Then, with the partition locked for a moment:
 
-1. The new file, synced before, is renamed over the first old segment. **This decides it**: its
+1. The new file, synced before, is renamed over the first old segment. **This is the decision**: its
    frames cover what all the old ones did, so a reader gets the same from old and new.
 2. The directory is synced and the new indexes are written.
-3. The other old segments go, behind one range marker (see ``retention``).
+3. The other old segments go, under one range marker (see ``segments.deletion_markers``).
 
-A crash before 1 leaves a ``.rewrite`` file that the next operation removes; after it, recovery does
-the rest. Readers that have an old file open finish on it. What is about to be replaced is compared
-with what was read: if retention, or anybody, changed it meanwhile, the new file is dropped.
+A crash before 1 leaves a ``.rewrite`` file that the next operation removes. After it, recovery does
+the rest. Readers that have an old file open finish on it. Before the swap the old segments are
+compared with what was read: if retention or another process changed one, the new file is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .segment_rewriter import Rewritten, SegmentRewriter
 
 
 class Replacer:
-    """Replaces segments of one partition, for one operation at a time. Not thread-safe."""
+    """Replaces segments of one partition for one operation. Not thread-safe."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Replacer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other operations of this kind out of the partition; writers and readers go on."""
+        """Keep other maintenance out of the partition; writers and readers go on."""
         lock = f"meta/upkeep/{self.topic}/{self.partition}.lock"
-        what = f"{self.topic}-{self.partition}: looking after its segments"
+        what = f"{self.topic}-{self.partition}: rewriting its segments"
         with typed_write_errors(what, self.topic):
             ensure_lock_file(self._vfs, lock)
             with locked(self._vfs, lock, self.config.lock_timeout_ms):
@@ -73,7 +73,7 @@ class Replacer:
 
     @contextmanager
     def rewriter(self, base: int) -> Iterator[SegmentRewriter]:
-        """A new segment; its file goes if the work on it is not finished."""
+        """A writer of a new segment; its file is removed if the work fails."""
         path = f"{self.files.directory}/{segment_file(base, REWRITE)}"
         writer = SegmentRewriter(self._vfs, path, base, self.config)
         try:
@@ -96,7 +96,7 @@ class Replacer:
         return self._guard(swap)
 
     def cut_off(self, old: Sequence[Sealed], start: int, rest: Rewritten | None) -> bool:
-        """Drop the oldest segments; what is left of the last of them is ``rest``.
+        """Drop the oldest segments; ``rest`` is what stays of the last of them.
 
         Returns False if they are no longer what was read.
         """
@@ -114,18 +114,18 @@ class Replacer:
 
         return self._guard(drop)
 
-    def settle(self) -> None:
-        """Make every record durable, whatever the topic asked for."""
+    def sync(self) -> None:
+        """Make every record durable, whatever the topic's policy."""
 
-        def sync() -> bool:
+        def run() -> bool:
             with self._log.exclusive():
                 self._log.sync()
                 return True
 
-        self._guard(sync)
+        self._guard(run)
 
-    def close_active(self) -> None:
-        """Close the active segment and begin an empty one behind it."""
+    def seal_active(self) -> None:
+        """Seal the active segment and begin an empty one after it."""
 
         def roll() -> bool:
             return self._log.roll(begin=True)
@@ -144,7 +144,7 @@ class Replacer:
             with suppress(FileNotFoundError):
                 self._vfs.unlink(f"{self.files.directory}/{segment_file(new.base, suffix)}")
         self._vfs.rename(new.path, old[0].path)
-        # Durable before anything is removed that only the new file holds then.
+        # Durable before the old files go: then only the new file has their records.
         self._vfs.fsync_dir(self.files.directory)
         write_indexes(self._vfs, self.files.directory, new.base, new.indexes, new.size)
         if len(old) > 1:

@@ -68,8 +68,8 @@ NOTICED = {
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
     # Brokers' directories
     "BrokerCatalog.delete > fsync_dir": "deleted topics in rustlog",
-    "BrokerCatalog._make_other > replace_file > fsync": "killed makers in rustlog",
-    "BrokerCatalog._make_other > replace_file > fsync_dir": "killed makers in rustlog",
+    "BrokerCatalog._change_identity > replace_file > fsync": "killed makers in rustlog",
+    "BrokerCatalog._change_identity > replace_file > fsync_dir": "killed makers in rustlog",
     "BrokerCatalog._sync_folders > fsync_dir": "killed makers in cursus",
     "BrokerCatalog._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
     "BrokerCatalog._register > replace_file > fsync": "topics in cursus-broker",
@@ -159,11 +159,13 @@ ARGUED_HARMLESS = {
     ),
     # Brokers' directories
     "BrokerCatalog.delete > make_directories > fsync_dir": "a folder for what is being deleted",
-    "BrokerCatalog._make_other > sync_directories > fsync_dir": (
+    "BrokerCatalog._change_identity > sync_directories > fsync_dir": (
         "what a topic's identity is compared with is written by commits, which sync the same folder"
     ),
-    "BrokerCatalog._make_logs > make_directories > fsync_dir": "the same folders are synced below",
-    "BrokerCatalog._make_logs > create_file > fsync": "an empty log",
+    "BrokerCatalog._create_logs > make_directories > fsync_dir": (
+        "the same folders are synced below"
+    ),
+    "BrokerCatalog._create_logs > create_file > fsync": "an empty log",
     "RowFiles._create > create_file > fsync": "an empty log",
     "RowFiles._create > make_directories > fsync_dir": (
         "who finds or makes the first file syncs all folders above it"

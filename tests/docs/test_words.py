@@ -66,12 +66,10 @@ SEARCHED = [
 NOT_YET = (
     "cursus_spark/",
     "docs/connector.md",
-    "storage_core/brokers/",
     "storage_core/commit/append_staged.py",
     "storage_core/commit/staging.py",
     "storage_core/engine/",
     "storage_core/handlers/",
-    "storage_core/maintenance/",
     "storage_core/store/",
 )
 

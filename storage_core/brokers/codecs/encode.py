@@ -5,7 +5,7 @@ become one array of structs, and Arrow joins these with the fields of variable l
 
 A record with a ``txn_id`` belongs to a transaction and gets the state ``open``: consumers do not
 see it, nor anything after it, before a control record ends that transaction. ``encode_control``
-makes that record; whoever writes the former writes the latter behind it, in the same append.
+makes that record; a writer writes it after the others, in the same append.
 """
 
 from __future__ import annotations

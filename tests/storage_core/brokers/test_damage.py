@@ -183,12 +183,12 @@ def test_two_files_that_begin_at_one_offset(tmp_path: Path) -> None:
     assert [problem.code for problem in errors(store)] == ["LOG_DAMAGED"]
 
 
-def test_nothing_is_appended_behind_damage(tmp_path: Path, kind: Kind) -> None:
+def test_nothing_is_appended_after_damage(tmp_path: Path, kind: Kind) -> None:
     first, _ = kind.write(tmp_path, [[b"a", b"b"], [b"c"]])
     last = kind.file(tmp_path, 1 if kind.ordinal else 2)
     last.write_bytes(last.read_bytes() + b"\xff" * 40)
     before = last.read_bytes()
-    with pytest.raises(DamagedLogError, match="Nothing is appended behind damage"):
+    with pytest.raises(DamagedLogError, match="cannot be appended after damage"):
         kind.open(tmp_path).append(TOPIC, 0, [b"d"])
     assert last.read_bytes() == before
     assert first.exists()

@@ -45,7 +45,7 @@ def test_a_compacted_segment_is_cut_between_its_records(tmp_path: Path) -> None:
 def test_offsets_that_are_not_there_are_refused(tmp_path: Path) -> None:
     store = in_segments(tmp_path, numbered(2))
     for offset in (-1, 8):
-        with pytest.raises(OffsetOutOfRangeError, match="give an offset of it"):
+        with pytest.raises(OffsetOutOfRangeError, match="has offsets 0 to 7"):
             store.delete_records(TOPIC, {0: offset})
     assert offsets(store) == list(range(7))
 

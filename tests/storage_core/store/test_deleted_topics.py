@@ -118,7 +118,7 @@ def test_a_writer_that_waited_writes_nothing_into_another_topic_of_the_name(
         other.create_topic(TOPIC, 2)
 
     vfs.hook = AtTheLock(make_anew)
-    with pytest.raises(TopicNotFoundError, match="made anew"):
+    with pytest.raises(TopicNotFoundError, match="created again"):
         writer.append(TOPIC, 1, [b"meant for the old one"])
     assert values(other, 1) == []
     writer.append(TOPIC, 1, [b"new"])
