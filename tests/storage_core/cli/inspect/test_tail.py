@@ -78,7 +78,7 @@ def test_tail_shows_the_last_of_each_partition(tmp_path: Path) -> None:
     assert run("tail", tmp_path, TOPIC, "-p", 2).err.startswith("cursus: [PARTITION_NOT_FOUND] ")
 
 
-def test_a_topic_made_anew_ends_the_follow(tmp_path: Path) -> None:
+def test_a_topic_that_is_created_again_ends_the_follow(tmp_path: Path) -> None:
     timed(tmp_path)
     with following(tmp_path, "-n", 1) as process:
         assert next_value(process) == "value-9"
@@ -89,7 +89,7 @@ def test_a_topic_made_anew_ends_the_follow(tmp_path: Path) -> None:
         assert err.startswith(b"cursus: [TOPIC_NOT_FOUND] ")
 
 
-def test_records_that_retention_took_are_mentioned(tmp_path: Path) -> None:
+def test_records_that_retention_removed_are_reported(tmp_path: Path) -> None:
     timed(tmp_path, retention_bytes=0)
     with following(tmp_path, "-n", 1) as process:
         assert next_value(process) == "value-9"

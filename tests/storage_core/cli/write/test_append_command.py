@@ -100,7 +100,7 @@ def test_what_a_layout_cannot_store_is_named_by_its_line(tmp_path: Path) -> None
     assert values_of(tmp_path) == ["a", "b"]
 
 
-def test_odd_input_of_append_is_one_line(tmp_path: Path) -> None:
+def test_malformed_input_gives_one_line(tmp_path: Path) -> None:
     done("create", tmp_path, TOPIC)
     deep = '{"value": "a"}\n{"value": ' + "[" * 100_000 + "\n"
     answer = run("append", tmp_path, TOPIC, "--json", given=deep)
