@@ -10,7 +10,7 @@ from storage_core import Store, StoreConfig
 from storage_core.format.file_names import segment_file
 from storage_core.io.byte_source import MappedSource
 from storage_core.metadata import high_watermark as watermarks
-from storage_core.segments.active import build_indexes, write_indexes
+from storage_core.segments.index_files import build_indexes, write_indexes
 
 from . import data
 from .data import UnsyncedVfs

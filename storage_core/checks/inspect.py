@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from ..config import GIB
 from ..errors import BrokenFrameError
 from ..format.file_names import IDX, LOG, TIMEIDX
 from ..format.frame import HEADER_BYTES, unpack_header
@@ -25,7 +26,6 @@ from ..types import Int64s
 from ..vfs import Vfs
 
 IndexState = Literal["sealed", "open", "stale", "missing"]
-_MAX_INDEX_BYTES = 1 << 30
 
 
 class IndexInfo(NamedTuple):
@@ -69,7 +69,7 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
 
 
 def _index(vfs: Vfs, path: str, kind: IndexKind, log_size: int) -> IndexInfo:
-    data = read_file(vfs, path, _MAX_INDEX_BYTES)
+    data = read_file(vfs, path, GIB)
     if data is None:
         nothing = parse_open(b"", 0)
         return IndexInfo(kind, "missing", nothing.offsets, nothing.positions)

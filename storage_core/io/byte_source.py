@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..errors import SegmentStateError
 from ..vfs import Vfs
+from .durable import opened
 
 WINDOW_BYTES = 4 << 20
 
@@ -35,14 +36,12 @@ class MappedSource:
     ahead = 32 << 20
 
     def __init__(self, vfs: Vfs, path: str) -> None:
-        fd = vfs.open(path, "read")
-        try:
-            self._view = vfs.map(fd) if vfs.fstat(fd).size else memoryview(b"")
-        except ValueError:
-            # Truncated to nothing since its size was read: the system maps no empty file.
-            self._view = memoryview(b"")
-        finally:
-            vfs.close(fd)
+        with opened(vfs, path, "read") as fd:
+            try:
+                self._view = vfs.map(fd) if vfs.fstat(fd).size else memoryview(b"")
+            except ValueError:
+                # Truncated to nothing since its size was read: the system maps no empty file.
+                self._view = memoryview(b"")
         self.size = len(self._view)
         if self.size == 0:
             raise SegmentStateError(f"{path} is empty and cannot be mapped.", path=path)
@@ -85,8 +84,5 @@ class WindowSource:
 @contextmanager
 def open_source(vfs: Vfs, path: str, window: int) -> Iterator[WindowSource]:
     """A file opened for positional reads of at least ``window`` bytes; closed at the end."""
-    fd = vfs.open(path, "read")
-    try:
+    with opened(vfs, path, "read") as fd:
         yield WindowSource(vfs, fd, vfs.fstat(fd).size, window)
-    finally:
-        vfs.close(fd)

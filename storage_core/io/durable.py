@@ -7,12 +7,22 @@ directory before the caller relies on it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from ..vfs import Buffer, Vfs
+from ..vfs import Buffer, OpenMode, Vfs
 
 _COPIED_BYTES = 4 << 20
+
+
+@contextmanager
+def opened(vfs: Vfs, path: str, mode: OpenMode) -> Iterator[int]:
+    """The descriptor of a file that is closed at the end."""
+    fd = vfs.open(path, mode)
+    try:
+        yield fd
+    finally:
+        vfs.close(fd)
 
 
 def write_all(vfs: Vfs, fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -39,32 +49,23 @@ def write_all(vfs: Vfs, fd: int, buffers: Sequence[Buffer], position: int) -> in
 def read_file(vfs: Vfs, path: str, limit: int) -> bytes | None:
     """The first ``limit`` bytes of a file, or None when there is none."""
     try:
-        fd = vfs.open(path, "read")
+        with opened(vfs, path, "read") as fd:
+            return vfs.pread(fd, limit, 0)
     except FileNotFoundError:
         return None
-    try:
-        return vfs.pread(fd, limit, 0)
-    finally:
-        vfs.close(fd)
 
 
 def create_file(vfs: Vfs, path: str, data: bytes) -> None:
     """Create a file with its contents synced; its name is durable once the directory is."""
-    fd = vfs.open(path, "create")
-    try:
+    with opened(vfs, path, "create") as fd:
         write_all(vfs, fd, [data], 0)
         vfs.fsync(fd)
-    finally:
-        vfs.close(fd)
 
 
 def sync_file(vfs: Vfs, path: str) -> None:
     """Make durable what other processes may have written to a file."""
-    fd = vfs.open(path, "read")
-    try:
+    with opened(vfs, path, "read") as fd:
         vfs.fsync(fd)
-    finally:
-        vfs.close(fd)
 
 
 def replace_file(vfs: Vfs, path: str, data: bytes, *, sync: bool = True) -> None:
@@ -98,21 +99,14 @@ def keep_head(vfs: Vfs, path: str, size: int) -> None:
     temporary = path + ".tmp"
     with suppress(FileNotFoundError):  # left by a crash
         vfs.unlink(temporary)
-    source = vfs.open(path, "read")
-    try:
-        fd = vfs.open(temporary, "create")
-        try:
-            position = 0
-            while position < size:
-                data = vfs.pread(source, min(_COPIED_BYTES, size - position), position)
-                if not data:
-                    raise OSError(errno.EIO, "the file is shorter than its size", path)
-                position = write_all(vfs, fd, [data], position)
-            vfs.fsync(fd)
-        finally:
-            vfs.close(fd)
-    finally:
-        vfs.close(source)
+    with opened(vfs, path, "read") as source, opened(vfs, temporary, "create") as fd:
+        position = 0
+        while position < size:
+            data = vfs.pread(source, min(_COPIED_BYTES, size - position), position)
+            if not data:
+                raise OSError(errno.EIO, "the file is shorter than its size", path)
+            position = write_all(vfs, fd, [data], position)
+        vfs.fsync(fd)
     vfs.rename(temporary, path)
     vfs.fsync_dir(parent(path))
 

@@ -22,15 +22,14 @@ from dataclasses import dataclass
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, DamagedLogError
-from ..format.file_names import IDX, segment_file, segments_directory
+from ..format.file_names import segments_directory
 from ..format.frame_scan import last_end_offset, recovery_point_after, walk_frames
-from ..format.sparse_index import parse_sealed
 from ..io.byte_source import WindowSource
-from ..io.durable import read_file, sync_directories
+from ..io.durable import sync_directories
 from ..metadata.checkpoint import Checkpoint
-from ..segments.active import rebuild_indexes
 from ..segments.continuity import covered_runs
 from ..segments.deletion_markers import drop_merged, finish_deletions
+from ..segments.index_files import rebuild_indexes, sealed_index
 from ..segments.listing import Listing, list_segments, log_path
 from ..segments.truncate import copy_to_new_file, cut_segment, save_tail
 from ..types import OffsetPosition, RecoveryReport
@@ -252,9 +251,10 @@ class Recovery:
                 copy_to_new_file(self.vfs, self.directory, base, sealed=following is not None)
 
     def _is_sealed(self, base: int) -> bool:
-        data = read_file(self.vfs, f"{self.directory}/{segment_file(base, IDX)}", 1 << 30) or b""
         stat = self.vfs.stat(log_path(self.directory, base))
-        return stat is not None and parse_sealed("offset", data, stat.size) is not None
+        return stat is not None and bool(
+            sealed_index(self.vfs, self.directory, base, "offset", stat.size)
+        )
 
     def _is_writable(self, base: int) -> bool:
         """Whether this process may append to a file: a sealed one is read-only, except for root."""

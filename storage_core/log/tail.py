@@ -15,7 +15,8 @@ from ..format.frame_builder import FramePlace, encode_frames
 from ..format.lock_state import PartitionState
 from ..io.byte_source import MappedSource
 from ..io.durable import link_over_empty, sync_file
-from ..segments.active import ActiveSegment, build_indexes, write_indexes
+from ..segments.active import ActiveSegment
+from ..segments.index_files import build_indexes, write_indexes
 from ..segments.listing import list_segments, log_path
 from ..segments.truncate import TailMark, cut_back
 from ..types import TIMESTAMP_APPENDED, Int64s

@@ -14,8 +14,9 @@ from ..errors import BrokenFrameError, SegmentStateError
 from ..format.frame_scan import recovery_point_after, walk_frames
 from ..io.byte_source import MappedSource
 from ..segments.continuity import end_of
+from ..segments.index_files import drop_indexes
 from ..segments.listing import Listing, log_path
-from ..segments.truncate import broken_path, drop_indexes
+from ..segments.truncate import broken_path
 from ..vfs import Vfs
 
 

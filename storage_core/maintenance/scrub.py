@@ -6,21 +6,16 @@ Bit rot is found this way while there still is a copy elsewhere.
 from __future__ import annotations
 
 from ..errors import StoppedError, StorageError
-from ..format.file_names import IDX, TIMEIDX, segment_file, segments_directory
-from ..format.sparse_index import IndexKind, parse_sealed
-from ..io.durable import read_file
+from ..format.file_names import segments_directory
 from ..io.io_errors import typed_read_errors
 from ..log.partition_log import PartitionLog
-from ..segments.active import rebuild_indexes
+from ..segments.index_files import has_sound_indexes, rebuild_indexes
 from ..segments.listing import list_segments, log_path
 from ..segments.sealed import Sealed, SealedLog
 from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
 from ..vfs import Vfs
 from .report import Pace
-
-_MAX_INDEX_BYTES = 1 << 30
-_INDEXES: tuple[tuple[IndexKind, str], ...] = (("offset", IDX), ("time", TIMEIDX))
 
 
 def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
@@ -39,20 +34,10 @@ def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Pro
     if end < segment.end:
         message = f"{name}: {segment.path} ends at {end}, the next segment begins at {segment.end}."
         return (Problem("error", "LOG_DAMAGED", message, *where),)
-    stale = [
-        suffix
-        for kind, suffix in _INDEXES
-        if parse_sealed(kind, _read_index(files, segment, suffix), segment.size) is None
-    ]
-    if stale:
+    if not has_sound_indexes(files.vfs, files.directory, segment.base, segment.size):
         message = f"{segment.path}: its index is missing or stale; reads rebuild it."
         return (Problem("warning", "INDEX_STALE", message, *where),)
     return ()
-
-
-def _read_index(files: SealedLog, segment: Sealed, suffix: str) -> bytes:
-    path = f"{files.directory}/{segment_file(segment.base, suffix)}"
-    return read_file(files.vfs, path, _MAX_INDEX_BYTES) or b""
 
 
 def repair_indexes(

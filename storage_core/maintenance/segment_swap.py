@@ -25,8 +25,8 @@ from ..format.file_names import IDX, REWRITE, TIMEIDX, segment_file
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
 from ..log.partition_log import PartitionLog
-from ..segments.active import write_indexes
 from ..segments.deletion_markers import drop_merged, drop_segments
+from ..segments.index_files import write_indexes
 from ..segments.listing import log_path
 from ..segments.sealed import Sealed, SealedLog
 from .partition import Guard

@@ -7,13 +7,12 @@ from typing import Literal, cast
 
 from ..config import StoreConfig
 from ..errors import SegmentStateError
-from ..format.file_names import IDX, TIMEIDX, segment_file
 from ..format.frame import EncodedFrame
-from ..format.frame_scan import walk_frames
-from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open, seal
-from ..io.byte_source import MappedSource, Source, WindowSource
-from ..io.durable import replace_file, write_all
+from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open
+from ..io.byte_source import WindowSource
+from ..io.durable import write_all
 from ..vfs import OpenMode, Vfs
+from .index_files import build_indexes, index_path, write_indexes
 from .listing import log_path
 
 SegmentState = Literal["active", "sealed", "closed"]
@@ -190,7 +189,7 @@ class ActiveSegment:
 
     def _open_index(self) -> int:
         if self._index_fd is None:
-            path = f"{self._directory}/{segment_file(self.base, IDX)}"
+            path = index_path(self._directory, self.base, "offset")
             try:
                 self._index_fd = self._vfs.open(path, "create")
             except FileExistsError:
@@ -211,31 +210,3 @@ def _open_mode(kind: Literal["write", "create"], config: StoreConfig) -> OpenMod
     if config.write_through == "none":
         return kind
     return cast(OpenMode, f"{kind}+{config.write_through}")
-
-
-def build_indexes(source: Source, base: int, interval: int) -> IndexBuilder:
-    """Build a segment's indexes from its headers."""
-    builder = IndexBuilder(interval)
-    for frame in walk_frames(source, base, bodies=False):
-        builder.add(frame.offset, frame.position, frame.header)
-    return builder
-
-
-def write_indexes(
-    vfs: Vfs, directory: str, base: int, builder: IndexBuilder, log_size: int
-) -> None:
-    """Write both sealed indexes. Not synced: a torn one fails its checksum and is rebuilt."""
-    offset_index, time_index = builder.offset_index(), builder.time_index()
-    entries = encode_entries(offset_index.offsets, offset_index.positions)
-    path = f"{directory}/{segment_file(base, IDX)}"
-    replace_file(vfs, path, seal("offset", entries, log_size), sync=False)
-    entries = encode_entries(time_index.timestamps, time_index.offsets)
-    path = f"{directory}/{segment_file(base, TIMEIDX)}"
-    replace_file(vfs, path, seal("time", entries, log_size), sync=False)
-
-
-def rebuild_indexes(vfs: Vfs, directory: str, base: int, config: StoreConfig) -> None:
-    """Write both indexes of a sealed segment again, from its headers."""
-    source = MappedSource(vfs, log_path(directory, base))
-    builder = build_indexes(source, base, config.index_interval_bytes)
-    write_indexes(vfs, directory, base, builder, source.size)

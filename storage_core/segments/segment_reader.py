@@ -10,27 +10,25 @@ import numpy as np
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, SegmentStateError
 from ..format.columns import DecodedFrame
-from ..format.file_names import IDX, TIMEIDX, segment_file
 from ..format.frame_scan import StoredFrame, read_frames, segment_frames, walk_frames
 from ..format.numbers import numbers_of
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
+    IndexKind,
     SparseIndex,
     TimeIndex,
     is_sealed,
     parse_open,
-    parse_sealed,
 )
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
-from ..io.durable import read_file
 from ..types import Int64s, OffsetPosition
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
+from .index_files import has_sound_indexes, read_index, sealed_index
 from .listing import Listing, ListingCache, log_path
 
-_MAX_INDEX_BYTES = 1 << 30
 Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: another file of the same name is another key. The inode number is
 # not enough: the system gives it to another file once this one is deleted.
@@ -83,9 +81,7 @@ class NativeSegments:
         stat = self._vfs.stat(listing.path(base))
         if stat is None:
             raise FileNotFoundError(listing.path(base))
-        path = f"{self._directory}/{segment_file(base, TIMEIDX)}"
-        data = read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
-        parsed = parse_sealed("time", data, stat.size)
+        parsed = sealed_index(self._vfs, self._directory, base, "time", stat.size)
         if parsed is not None:
             return TimeIndex(*parsed).largest
         segment = self.open(base, listing)
@@ -153,10 +149,7 @@ class SegmentReader:
         if self._key is not None:
             found = self.offset_index().floor(offset, self.base)
         else:
-            data = self._index_file(IDX)
-            if is_sealed("offset", data):
-                data = data[:-FOOTER_BYTES]
-            found = parse_open(data, self.size).floor(offset, self.base)
+            found = self._open_index().floor(offset, self.base)
         # Also of a sealed segment: while it is replaced, its index may be that of the other one.
         if found == OffsetPosition(self.base, 0):
             return found
@@ -174,7 +167,7 @@ class SegmentReader:
         if self._key is not None:
             index = self.offset_index()
         else:
-            index = parse_open(self._index_file(IDX), self.size)
+            index = self._open_index()
         return index.offsets, index.positions
 
     def first_at(self, timestamp: int, end: int) -> int | None:
@@ -215,21 +208,19 @@ class SegmentReader:
 
     def index_is_sound(self) -> bool:
         """Whether both index files of a sealed segment can be used as they are."""
-        offsets = parse_sealed("offset", self._index_file(IDX), self.size)
-        times = parse_sealed("time", self._index_file(TIMEIDX), self.size)
-        return offsets is not None and times is not None
+        return has_sound_indexes(self._vfs, self._directory, self.base, self.size)
 
     def _cached(self, cache: LruCache[_FileKey, Index], load: Callable[[], Index]) -> Index:
         return load() if self._key is None else cache.get(self._key, load)
 
     def _load_offsets(self) -> SparseIndex:
-        parsed = parse_sealed("offset", self._index_file(IDX), self.size)
+        parsed = self._sealed_index("offset")
         if parsed is not None:
             return SparseIndex(*parsed)
         return self._build_indexes().offset_index()
 
     def _load_times(self) -> TimeIndex:
-        parsed = parse_sealed("time", self._index_file(TIMEIDX), self.size)
+        parsed = self._sealed_index("time")
         if parsed is not None:
             return TimeIndex(*parsed)
         return self._build_indexes().time_index()
@@ -249,9 +240,15 @@ class SegmentReader:
                 raise
         return builder
 
-    def _index_file(self, suffix: str) -> bytes:
-        path = f"{self._directory}/{segment_file(self.base, suffix)}"
-        return read_file(self._vfs, path, _MAX_INDEX_BYTES) or b""
+    def _sealed_index(self, kind: IndexKind) -> tuple[Int64s, Int64s] | None:
+        return sealed_index(self._vfs, self._directory, self.base, kind, self.size)
+
+    def _open_index(self) -> SparseIndex:
+        """Entries of the active segment, whose index may have just been sealed."""
+        data = read_index(self._vfs, self._directory, self.base, "offset") or b""
+        if is_sealed("offset", data):
+            data = data[:-FOOTER_BYTES]
+        return parse_open(data, self.size)
 
     def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
         return walk_frames(self._source, self.base, at=at, bodies=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
-from ..format.file_names import BROKEN, IDX, TIMEIDX, segment_file
-from ..io.durable import read_file, replace_file, write_all
+from ..format.file_names import BROKEN, segment_file
+from ..io.durable import opened, read_file, replace_file, write_all
 from ..vfs import Vfs
+from .index_files import drop_indexes
 from .listing import list_segments, log_path
 
 _COPY_BYTES = 8 << 20
@@ -31,7 +31,8 @@ def cut_back(vfs: Vfs, directory: str, mark: TailMark) -> None:
     for base in reversed(list_segments(vfs, directory).bases):
         path = log_path(directory, base)
         if base == mark.base:
-            _make_writable(vfs, path)
+            with opened(vfs, path, "read") as fd:
+                vfs.make_writable(fd)
             cut_segment(vfs, directory, base, mark.size)
         elif base >= mark.end:
             drop_indexes(vfs, directory, base)
@@ -46,12 +47,9 @@ def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
     nothing after the high watermark.
     """
     drop_indexes(vfs, directory, base)
-    fd = vfs.open(log_path(directory, base), "write")
-    try:
+    with opened(vfs, log_path(directory, base), "write") as fd:
         vfs.truncate(fd, size)
         vfs.fsync(fd)
-    finally:
-        vfs.close(fd)
 
 
 def save_tail(vfs: Vfs, fd: int, directory: str, base: int, position: int, size: int) -> str:
@@ -77,34 +75,12 @@ def broken_path(directory: str, base: int, position: int, number: int) -> str:
 def copy_to_new_file(vfs: Vfs, directory: str, base: int, *, sealed: bool = False) -> None:
     """Copy a segment, durably, and put the copy in its place."""
     path = log_path(directory, base)
-    source = vfs.open(path, "read")
-    try:
-        target = vfs.open(path + ".tmp", "create")
-        try:
-            position = 0
-            while data := vfs.pread(source, _COPY_BYTES, position):
-                position = write_all(vfs, target, [data], position)
-            vfs.fsync(target)
-            if sealed:
-                vfs.make_read_only(target)
-        finally:
-            vfs.close(target)
-    finally:
-        vfs.close(source)
+    with opened(vfs, path, "read") as source, opened(vfs, path + ".tmp", "create") as target:
+        position = 0
+        while data := vfs.pread(source, _COPY_BYTES, position):
+            position = write_all(vfs, target, [data], position)
+        vfs.fsync(target)
+        if sealed:
+            vfs.make_read_only(target)
     vfs.rename(path + ".tmp", path)
     vfs.fsync_dir(directory)
-
-
-def drop_indexes(vfs: Vfs, directory: str, base: int) -> None:
-    """Remove a segment's indexes before its bytes: a stale entry would point into later bytes."""
-    for suffix in (IDX, TIMEIDX):
-        with suppress(FileNotFoundError):
-            vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
-
-
-def _make_writable(vfs: Vfs, path: str) -> None:
-    fd = vfs.open(path, "read")
-    try:
-        vfs.make_writable(fd)
-    finally:
-        vfs.close(fd)

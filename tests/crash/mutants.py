@@ -28,7 +28,8 @@ from storage_core.log.tail import Tail
 from storage_core.log.unsynced_recovery import InvalidPlace, first_invalid_place
 from storage_core.metadata import high_watermark
 from storage_core.segments import deletion_markers
-from storage_core.segments.active import ActiveSegment, write_indexes
+from storage_core.segments.active import ActiveSegment
+from storage_core.segments.index_files import write_indexes
 from storage_core.segments.listing import Listing, list_segments
 from storage_core.segments.truncate import cut_back
 from storage_core.vfs import Vfs

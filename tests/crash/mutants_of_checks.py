@@ -21,9 +21,11 @@ from storage_core.io import json_files
 from storage_core.log.recovery import Recovery
 from storage_core.log.tail import Tail
 from storage_core.metadata import high_watermark
+from storage_core.segments import index_files
 from storage_core.segments.continuity import covered_runs
 from storage_core.segments.listing import log_path
 from storage_core.segments.segment_reader import SegmentReader
+from storage_core.vfs import Vfs
 from tests.crash.mutating import AnyChecksum, Instead, Mutant
 from tests.support.patching import Patch, nothing, replaced
 
@@ -45,11 +47,12 @@ def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
 def any_index(patch: pytest.MonkeyPatch) -> None:
     """Indexes of closed segments count whatever their checksum says."""
 
-    def parse(kind: str, data: bytes, log_size: int) -> Any:  # noqa: ARG001
+    def read(vfs: Vfs, directory: str, base: int, kind: Any, log_size: int) -> Any:  # noqa: ARG001
+        data = index_files.read_index(vfs, directory, base, kind) or b""
         entries = data[: len(data) - len(data) % index.ENTRY_BYTES][: -index.FOOTER_BYTES]
         return index._columns(entries)
 
-    replaced(index.parse_sealed, parse, by=(SegmentReader,))(patch)
+    replaced(index_files.sealed_index, read, by=(SegmentReader,))(patch)
 
 
 def entries_are_believed(patch: pytest.MonkeyPatch) -> None:
