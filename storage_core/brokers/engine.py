@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -182,27 +183,12 @@ class BrokerEngine(BaseEngine):
             for base in listing.bases:
                 following = listing.following(base)
                 end = found.offset if following is None and found is not None else following
-                with typed_read_errors(topic, partition, listing.path(base)):
-                    segment = segments.open(base, listing)
-                    try:
-                        for _ in segment.frames(base, base if end is None else end):
-                            pass
-                    finally:
-                        segment.close()
+                segments.verify(base, base if end is None else end, listing)
             if found is not None and found.damage is not None:
                 with typed_read_errors(topic, partition, found.path):
                     raise found.damage
         except StorageError as error:
-            yield Problem(
-                "error",
-                error.code,
-                str(error),
-                topic,
-                partition,
-                error.path,
-                error.position,
-                error.offset,
-            )
+            yield replace(Problem.from_error(error), topic=topic, partition=partition)
 
     def _no_settings(self) -> ConfigError:
         return ConfigError(

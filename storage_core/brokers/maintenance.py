@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from ..config import StoreConfig
 from ..errors import ConfigError, StorageError
-from ..io.io_errors import typed_read_errors
 from ..maintenance.partition import Guard, PartitionMaintenance
 from ..maintenance.report import Pace, UpkeepReport
 from ..segments.listing import Listing
@@ -52,12 +51,12 @@ class BrokerMaintenance(PartitionMaintenance):
         stat = self.vfs.stat(path)
         return 0 if stat is None else stat.modified_ns // 1000
 
-    def retain(self, hold: int | None) -> list[int]:
+    def retain(self, keep_from: int | None) -> list[int]:
         log = self._log()
 
         def run() -> list[int]:
             with log.exclusive():
-                bases = self.expired(hold)
+                bases = self.expired(keep_from)
                 drop_files(self.vfs, self.listing(), bases)
                 return bases
 
@@ -118,13 +117,7 @@ class BrokerMaintenance(PartitionMaintenance):
         if segment.base not in listing.bases:
             raise FileNotFoundError(segment.path)
         try:
-            with typed_read_errors(self.topic, self.partition, segment.path):
-                opened = self._segments.open(segment.base, listing)
-                try:
-                    for _ in opened.frames(segment.base, segment.end):
-                        pass
-                finally:
-                    opened.close()
+            self._segments.verify(segment.base, segment.end, listing)
         except StorageError as error:
             return (Problem.from_error(error),)
         finally:

@@ -196,6 +196,20 @@ class RowSegments:
             index=joined_index(files),
         )
 
+    def verify(self, base: int, end: int, listing: Listing) -> None:
+        """Read a segment up to offset ``end``.
+
+        Raises:
+            DamagedLogError: a row, a field or an offset is not sound.
+        """
+        with typed_read_errors(self._topic, self._partition, listing.path(base)):
+            segment = self.open(base, listing)
+            try:
+                for _ in segment.frames(base, end):
+                    pass
+            finally:
+                segment.close()
+
     def end(self) -> RowEnd | None:
         """Where the log ends now; walks only what was added since the last call."""
         listing = self.listing()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..commit.commit_state import CommitState
 from ..commit.protocol import CommitResult
 from ..commit.staging import Stage, StageCheck, StagedPart
-from ..config import Compression, StoreConfig
+from ..config import StoreConfig
 from ..format.columns import Columns
-from ..maintenance.report import Pace, UpkeepReport
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
 from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
+
+if TYPE_CHECKING:
+    from ..maintenance.partition import PartitionMaintenance
 
 
 class Log(Protocol):
@@ -44,46 +46,6 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of the files."""
-
-
-class PartitionMaintenance(Protocol):
-    """The care of one partition; ``keep_from`` is an offset that no removal may pass.
-
-    ``dry_run`` takes no lock, changes nothing and needs no right to write.
-    """
-
-    config: StoreConfig
-
-    def expired(self, keep_from: int | None) -> list[int]:
-        """Bases of the segments that ``retain`` would drop now. Changes nothing."""
-
-    def retain(self, keep_from: int | None) -> list[int]:
-        """Drop what the topic's limits no longer cover; return the bases."""
-
-    def delete_records(
-        self, pace: Pace, before: int, keep_from: int | None, *, dry_run: bool
-    ) -> UpkeepReport:
-        """Delete the records below an offset."""
-
-    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
-        """Remove records whose key has a later one, if enough is new; else say why not."""
-
-    def scrub(self, pace: Pace) -> UpkeepReport:
-        """Verify every closed segment."""
-
-    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
-        """Merge neighbouring closed segments that are small."""
-
-    def recompress(
-        self,
-        pace: Pace,
-        *,
-        compression: Compression,
-        level: int,
-        before_us: int | None,
-        dry_run: bool,
-    ) -> UpkeepReport:
-        """Put closed segments whose records are all older than a moment under another codec."""
 
 
 class Engine(Protocol):

@@ -62,14 +62,14 @@ class NativeMaintenance(PartitionMaintenance):
             )
             return segment.largest_timestamp_in_log()
 
-    def retain(self, hold: int | None) -> list[int]:
+    def retain(self, keep_from: int | None) -> list[int]:
         log = self._log()
 
         def run() -> list[int]:
             if not has_limits(self.config):
                 return []
             with log.exclusive():
-                bases = self.expired(hold)
+                bases = self.expired(keep_from)
                 if bases:
                     new_start = self.listing().following(bases[-1])
                     assert new_start is not None  # the active segment always stays

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from ..config import StoreConfig
+from ..config import Compression, StoreConfig
 from ..errors import StoppedError
 from ..segments.listing import Listing
 from ..segments.sealed import Sealed, sealed_segments
@@ -27,7 +27,10 @@ class Guard(Protocol):
 
 
 class PartitionMaintenance(ABC):
-    """One partition. A dry run takes no lock and changes nothing."""
+    """One partition. No removal passes the offset ``keep_from``, if there is one.
+
+    A dry run takes no lock, changes nothing and needs no right to write.
+    """
 
     def __init__(
         self, vfs: Vfs, topic: str, partition: int, config: StoreConfig, topic_uuid: str
@@ -55,23 +58,31 @@ class PartitionMaintenance(ABC):
         """The sealed segments now, in order; only those that end at ``upto`` or before."""
         return sealed_segments(self.vfs, self.listing(), upto)
 
-    def expired(self, hold: int | None) -> list[int]:
+    def expired(self, keep_from: int | None) -> list[int]:
+        """Bases of the segments that ``retain`` would drop now."""
         if not has_limits(self.config):
             return []
         self.require_deletable()
-        return expired_segments(self.vfs, self.listing(), self.config, self.largest_timestamp, hold)
+        return expired_segments(
+            self.vfs, self.listing(), self.config, self.largest_timestamp, keep_from
+        )
+
+    @abstractmethod
+    def retain(self, keep_from: int | None) -> list[int]:
+        """Drop the segments that the topic's limits no longer cover; return their bases."""
 
     @abstractmethod
     def largest_timestamp(self, base: int, path: str) -> int:
         """The time by which retention judges a sealed segment, in microseconds."""
 
     def delete_records(
-        self, pace: Pace, before: int, hold: int | None, *, dry_run: bool
+        self, pace: Pace, before: int, keep_from: int | None, *, dry_run: bool
     ) -> UpkeepReport:
+        """Delete the records below the offset ``before``."""
         self.require_deletable()
         bounds = OffsetRange(self.start_offset(), self.high_watermark())
         require_offset(self.topic, self.partition, before, bounds)
-        offset = before if hold is None else min(before, hold)
+        offset = before if keep_from is None else min(before, keep_from)
         if dry_run:
             report = self.planned_deletion(offset, bounds.end, pace)
         else:
@@ -90,6 +101,26 @@ class PartitionMaintenance(ABC):
     @abstractmethod
     def delete_before(self, offset: int, pace: Pace) -> UpkeepReport:
         """Delete the records below an offset."""
+
+    @abstractmethod
+    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
+        """Remove records whose key has a later one, if enough is dirty; else say why not."""
+
+    @abstractmethod
+    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
+        """Merge neighbouring sealed segments that are small."""
+
+    @abstractmethod
+    def recompress(
+        self,
+        pace: Pace,
+        *,
+        compression: Compression,
+        level: int,
+        before_us: int | None,
+        dry_run: bool,
+    ) -> UpkeepReport:
+        """Put sealed segments whose records are all older than ``before_us`` under a codec."""
 
     def scrub(self, pace: Pace) -> UpkeepReport:
         """Read every sealed segment; changes nothing and takes no lock."""

@@ -20,7 +20,7 @@ def expired_segments(
     listing: Listing,
     config: StoreConfig,
     largest_timestamp: Callable[[int, str], int],
-    hold: int | None,
+    keep_from: int | None,
 ) -> list[int]:
     """Bases of the oldest segments that the topic's limits no longer cover. Changes nothing.
 
@@ -30,7 +30,7 @@ def expired_segments(
         config: The topic's settings.
         largest_timestamp: Newest timestamp of a segment, by its base and path; asked only as far
             as needed.
-        hold: Offset that a consumer group still has to read, or None.
+        keep_from: Offset that a consumer group still has to read, or None.
     """
     bases = listing.bases
     paths = [listing.path(base) for base in bases]
@@ -42,7 +42,7 @@ def expired_segments(
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         ends=bases[1:],
-        hold=hold,
+        keep_from=keep_from,
     )
     return list(bases[:count])
 
@@ -55,7 +55,7 @@ def segments_to_drop(
     retention_ms: int | None,
     retention_bytes: int | None,
     ends: Sequence[int] = (),
-    hold: int | None = None,
+    keep_from: int | None = None,
 ) -> int:
     """How many of the oldest segments may go.
 
@@ -65,13 +65,13 @@ def segments_to_drop(
         now_us: The clock. If the clock goes back, records only look more recent.
         retention_ms: Age limit, or None.
         retention_bytes: Size limit of the whole partition, or None.
-        ends: Where each segment ends; needed with ``hold``.
-        hold: Offset that a consumer group still has to read: a segment that ends above it stays.
+        ends: Where each segment ends; needed with ``keep_from``.
+        keep_from: Offset that a consumer group has to read: a segment that ends above it stays.
     """
     total = sum(sizes)
     count = 0
     for position, size in enumerate(sizes[:-1]):
-        if hold is not None and ends[position] > hold:
+        if keep_from is not None and ends[position] > keep_from:
             break
         too_much = retention_bytes is not None and total - size >= retention_bytes
         too_old = (

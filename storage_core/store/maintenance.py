@@ -19,8 +19,8 @@ from ..metadata import consumer_groups
 from .reads import StoreReads
 
 if TYPE_CHECKING:
-    from ..engine.api import PartitionMaintenance
     from ..maintenance import report
+    from ..maintenance.partition import PartitionMaintenance
     from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
 
     Run: TypeAlias = Callable[[PartitionMaintenance, Pace], UpkeepReport]
