@@ -1,1 +1,1 @@
-"""What a kind of log directory offers to the store, and the choice of it by what is on disk."""
+"""The engine of a log directory: everything that ``Store`` needs of one layout."""

@@ -1,4 +1,4 @@
-"""What a kind of log directory must offer so that ``Store`` can work with it."""
+"""The interface between ``Store`` and the engine of a layout."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Log(Protocol):
 
     @property
     def base_name(self) -> str:
-        """What the names of the partition's log files begin with, relative to the root."""
+        """The prefix of the paths of the partition's log files, relative to the root."""
 
     @property
     def active(self) -> ActiveFile:
-        """Where appends go, as of the last time the lock was held."""
+        """The active segment, as of the last time this process held the lock."""
 
     @property
     def recovery_point(self) -> int:
-        """Offset up to which all records are durable, as far as this process knows."""
+        """The offset below which all records are durable, as far as this process knows."""
 
     def append(self, columns: Columns) -> OffsetRange:
-        """Append records; durable and visible on return unless the topic's policy says later."""
+        """Append records. They are durable and visible on return unless the policy defers it."""
 
     def flush(self) -> None:
-        """Make durable and visible what the policy still holds back."""
+        """Sync and publish the records that the policy has deferred."""
 
     def roll(self) -> bool:
-        """Close the active segment; False if it was empty."""
+        """Seal the active segment. False if it was empty."""
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 class Engine(Protocol):
@@ -61,19 +61,19 @@ class Engine(Protocol):
         """Identity, partitions and settings of a topic."""
 
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
-        """The visible end of every partition, at one instant where the layout allows it."""
+        """The high watermark of every partition, at one instant where the layout allows it."""
 
     def recovery_due(self, topic: str, partition: int) -> bool:
-        """Whether the visible end may be too old until a writer recovers the partition."""
+        """Whether the high watermark may be too low until a writer recovers the partition."""
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
-        """The reading side of a partition that exists."""
+        """The reading side of an existing partition."""
 
     def check(self) -> Iterator[Problem]:
-        """Every problem of the directory, changing nothing."""
+        """All problems of the directory. Changes nothing."""
 
     def require_writable(self) -> None:
-        """Raise unless this process may write here."""
+        """Raise unless this process may write to the directory."""
 
     def create_topic(
         self, topic: str, partitions: int, settings: Mapping[str, Any]
@@ -86,40 +86,43 @@ class Engine(Protocol):
     def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile: ...
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
-        """Append through the partition's log, recovering first where that is due."""
+        """Append to the partition's log; first recover and finish pending commits if needed."""
 
     commits: CommitState
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
-        """Raises for records that an append would refuse: a decided commit must not meet one."""
+        """Returns a check that raises for records that an append would refuse.
+
+        After the commit point no record may be refused.
+        """
 
     def stage(self, job: str, overrides: Mapping[str, Any]) -> Stage:
-        """Private files for one task of a job; ``overrides`` are topic settings for it alone."""
+        """Staging for one task of a job. ``overrides``: topic settings for this task only."""
 
     def abort(self, job: str, app: str) -> None:
-        """Give a job up, or finish it if its commit is decided."""
+        """Delete the staging of a job, or finish its commit if that is decided."""
 
     def commit(
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
     ) -> CommitResult:
-        """Publish staged parts, all or none, finishing and recovering first where that is due."""
+        """Publish all parts or none; first recover and finish pending commits if needed."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """The writing side of a partition that exists."""
+        """The writing side of an existing partition."""
 
     def roll(self, topic: str, partition: int) -> bool: ...
 
     def maintenance(self, topic: str, partition: int) -> PartitionMaintenance:
-        """The care of a partition that exists."""
+        """Maintenance of an existing partition."""
 
     def repair(self) -> list[RecoveryReport]:
-        """Recover every partition and rewrite what can be worked out from the logs."""
+        """Recover every partition and rewrite all metadata that can be derived from the logs."""
 
     def flush(self) -> None:
         """Flush every open log."""
 
     def flush_partition(self, topic: str, partition: int) -> None:
-        """Flush one, finishing and recovering first where that is due."""
+        """Flush one log; first recover and finish pending commits if needed."""
 
     def close(self) -> None:
-        """Flush and let go of everything."""
+        """Flush every log and close all files."""

@@ -1,7 +1,7 @@
-"""What the engines of all kinds of log directories do alike.
+"""What the engines of all layouts have in common.
 
-Every append, commit and maintenance passes ``guarded``: it finishes what an earlier writer left
-unfinished, so that neither a log nor the commit protocol has to know how.
+Every append, commit and maintenance goes through ``guarded``. It finishes the work of a crashed
+writer first, so that neither a log nor the commit protocol has to do it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class BaseEngine(ABC):
     @property
     @abstractmethod
     def committer(self) -> Committer[Any]:
-        """The commit protocol, made when it is first needed: most tasks do not commit."""
+        """The commit protocol. It is created on first use: most tasks do not commit."""
 
     @cached_property
     def staging_gc(self) -> staging_gc.StagingGc:
-        """The garbage collection of staging, which keeps the time of its last sweep."""
+        """The garbage collection of staging. It stores the time of its last sweep."""
         return staging_gc.StagingGc(self._vfs, self.commits, self._config)
 
     @abstractmethod
@@ -53,17 +53,18 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def recover(self, topic: str) -> object:
-        """Work out lost high watermarks of a topic."""
+        """Restore the lost high watermarks of a topic."""
 
     @abstractmethod
     def stage_check(self, topic: str, partition: int) -> StageCheck:
-        """Raises for records that an append would refuse."""
+        """Returns a check that raises for records that an append would refuse."""
 
     def guarded(self, action: Callable[[], Result]) -> Result:
-        """Run ``action``. When it meets an interrupted commit or lost high watermarks, first finish
+        """Run ``action``. If it raises because of a pending commit or lost high watermarks, finish
         the commit or recover the topic, then run it again.
 
-        Not inside the action: both take more locks than it holds, in order, from the first.
+        The action itself cannot do that: both need more locks than it holds, and locks are taken in
+        order from the first.
         """
         recovered: set[str | None] = set()
         while True:
@@ -72,7 +73,7 @@ class BaseEngine(ABC):
             except CommitPendingError as error:
                 self.committer.finish_pending(error)
             except RecoveryNeededError as error:
-                # Raised before anything was written. A second time, recovering does not help.
+                # Raised before anything was written. If it is raised again, recovery does not help.
                 if error.topic is None or error.topic in recovered:
                     raise
                 recovered.add(error.topic)

@@ -1,4 +1,4 @@
-"""The engine behind native stores."""
+"""The engine of native stores."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class NativeEngine(BaseEngine):
         return self._logs.high_watermarks(topic)
 
     def recovery_due(self, topic: str, partition: int) -> bool:
-        word = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""
-        return lock_state.needs_recovery(lock_state.unpack(word), self._vfs.boot_id())
+        data = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""
+        return lock_state.needs_recovery(lock_state.unpack(data), self._vfs.boot_id())
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
         found = self._catalog.get(topic)
@@ -104,7 +104,7 @@ class NativeEngine(BaseEngine):
         )
 
     def delete_topic(self, topic: str) -> None:
-        # A commit that is pending goes on without the topic, as if it had come just before.
+        # A pending commit continues without the topic, as if it had been finished just before.
         self._logs.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
@@ -115,7 +115,7 @@ class NativeEngine(BaseEngine):
             return self._catalog.alter(topic, settings)
         altered = self.guarded(lambda: self._alter_durable(topic, settings))
         for log in self._logs.of_topic(topic).values():
-            # Writers that had not read the new policy yet may have added records since.
+            # Writers that still had the old policy may have appended since.
             self._written(log, partial(_sync, log))
         return altered
 
@@ -135,7 +135,7 @@ class NativeEngine(BaseEngine):
         return written
 
     def _written(self, log: PartitionLog, action: Callable[[], Result]) -> Result:
-        """Run ``action`` on a log, guarded, and see that what it wrote is visible."""
+        """Run ``action`` on a log, guarded, and make sure that its records are published."""
         result = self.guarded(action)
         if log.unpublished:
             self._logs.recover(log.topic)
@@ -145,7 +145,7 @@ class NativeEngine(BaseEngine):
         return self._logs.recover(topic)
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
-        """Every record that ``make_columns`` lets pass can be stored."""
+        """No check: this layout can store every record that ``make_columns`` accepts."""
         return lambda columns: None  # noqa: ARG005
 
     def commit(
@@ -191,7 +191,7 @@ class NativeEngine(BaseEngine):
             try:
                 reports += self._repair_topic(topic)
             except StorageError as error:
-                # One damaged topic must not keep the others from being repaired.
+                # One damaged topic must not prevent the repair of others.
                 failed = failed or error
         if failed is not None:
             raise failed

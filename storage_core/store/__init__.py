@@ -1,1 +1,1 @@
-"""The public ``Store``."""
+"""The public ``Store``: reads, maintenance, appends and commits."""

@@ -1,8 +1,8 @@
-"""The life of a log after it was written: retention, merging, codecs, compaction, checksums.
+"""Maintenance of a store: retention, deletion, compaction, merge, recompress and scrub.
 
-Every operation works beside readers, writers and Spark jobs, a partition at a time. It can be
-stopped between two frames; what is finished stays, and the next call goes on with the rest. A dry
-run says what would be done and what it would save, and needs no right to write.
+Every operation works beside readers, writers and Spark jobs, one partition at a time. A caller can
+stop it between two frames. What is finished stays, and the next call continues with the rest. A dry
+run reports what would be done and what it would save. It needs no write permission.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ else:
 
 
 class StoreMaintenance(StoreReads):
-    """A store whose logs can be looked after. Safe for several threads and processes."""
+    """The maintenance operations of ``Store``. Safe for several threads and processes."""
 
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False
     ) -> dict[tuple[str, int], list[int]]:
-        """Drop segments past the age or size limit of their topic; return their base offsets.
+        """Drop segments beyond the age or size limit of their topic; return their base offsets.
 
-        With ``dry_run`` nothing is locked or changed, and the store need not be writable.
+        ``dry_run`` takes no lock, changes nothing and needs no write permission.
         """
         dropped = {}
         with typed_write_errors("dropping old segments", topic):
@@ -57,20 +57,20 @@ class StoreMaintenance(StoreReads):
         progress: Watch | None = None,
         stop: Stop | None = None,
     ) -> list[UpkeepReport]:
-        """Delete the records below an offset, for each partition named; they are gone for readers.
+        """Delete the records below an offset, in each partition of ``before``.
 
-        Not past a group that the topic's ``retention_hold_groups`` names. In a broker's directory
-        only whole files go, so that the log may start a little before the offset.
+        Records that a group in the topic's ``retention_hold_groups`` has not read stay. In a
+        broker's directory only whole files are deleted, so the log may start below the offset.
 
         Args:
             topic: An existing topic.
-            before: By partition the first offset that stays; the visible end deletes all.
-            dry_run: Only say what would be done.
+            before: By partition the first offset that stays; the high watermark deletes all.
+            dry_run: Only report what would be done.
             progress: Called after every frame.
-            stop: Asked after every frame whether to stop.
+            stop: Called after every frame; true stops the operation.
 
         Raises:
-            OffsetOutOfRangeError: an offset is behind the visible end.
+            OffsetOutOfRangeError: an offset is above the high watermark.
         """
         if not dry_run:
             self._require_writable()
@@ -97,21 +97,21 @@ class StoreMaintenance(StoreReads):
         progress: Watch | None = None,
         stop: Stop | None = None,
     ) -> list[UpkeepReport]:
-        """Remove records of closed segments whose key has a later one there.
+        """Keep only the latest record of each key in sealed segments.
 
-        Only in topics whose ``cleanup_policy`` says compact. Offsets stay; there are holes.
+        Only in topics whose ``cleanup_policy`` includes compact. Offsets stay, with holes.
 
         Args:
-            topic: One topic; by default all that are compacted.
-            min_dirty_ratio: Instead of the topic's ``min_cleanable_dirty_ratio``; 0: whatever is
-                new, as little as it may be.
-            policy: Instead of ``cleanup_policy``, for directories that keep no settings of topics.
-            dry_run: Only say what would be removed, by reading all keys.
+            topic: One topic; by default all topics that are compacted.
+            min_dirty_ratio: Replaces the topic's ``min_cleanable_dirty_ratio``. 0 compacts however
+                little is new.
+            policy: Replaces ``cleanup_policy``, for layouts that store no topic settings.
+            dry_run: Only report what would be removed. It reads all keys.
             progress: Called after every frame.
-            stop: Asked after every frame whether to stop.
+            stop: Called after every frame; true stops the operation.
 
         Raises:
-            ConfigError: the topic that was named is not compacted.
+            ConfigError: ``topic`` is not compacted.
         """
 
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
@@ -134,13 +134,13 @@ class StoreMaintenance(StoreReads):
         progress: Watch | None = None,
         stop: Stop | None = None,
     ) -> list[UpkeepReport]:
-        """Verify every checksum of the closed segments. Changes nothing.
+        """Verify every checksum of the sealed segments. Changes nothing.
 
         Args:
-            topic: One topic; all of them by default.
-            bytes_per_second: How fast to read; by default ``scrub_bytes_per_second``.
+            topic: One topic; by default all.
+            bytes_per_second: Limit of the read rate; by default ``scrub_bytes_per_second``.
             progress: Called after every frame.
-            stop: Asked after every frame whether to stop.
+            stop: Called after every frame; true stops the operation.
         """
         rate = bytes_per_second or self._config.scrub_bytes_per_second
         pace = report.Pace(self._vfs, progress, stop, rate)
@@ -156,15 +156,15 @@ class StoreMaintenance(StoreReads):
         progress: Watch | None = None,
         stop: Stop | None = None,
     ) -> list[UpkeepReport]:
-        """Merge neighbouring small closed segments into full ones; offsets and records stay.
+        """Merge neighbouring small sealed segments into full ones. Offsets and records stay.
 
         Args:
-            topic: One topic; all of them by default.
-            below_bytes: What counts as small; half of ``segment_bytes`` by default.
-            at_least: Fewest segments that are worth a merge.
-            dry_run: Only say what would be done.
+            topic: One topic; by default all.
+            below_bytes: Segments below this size are small; by default half of ``segment_bytes``.
+            at_least: Minimum number of segments for a merge.
+            dry_run: Only report what would be done.
             progress: Called after every frame.
-            stop: Asked after every frame whether to stop.
+            stop: Called after every frame; true stops the operation.
         """
 
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
@@ -183,18 +183,18 @@ class StoreMaintenance(StoreReads):
         progress: Watch | None = None,
         stop: Stop | None = None,
     ) -> list[UpkeepReport]:
-        """Put closed segments under another codec; offsets and records stay.
+        """Rewrite sealed segments with another codec. Offsets and records stay.
 
-        Frames that are under it already stay as they are, whatever their level.
+        Frames that already have this codec stay as they are, whatever their level.
 
         Args:
-            topic: One topic; all of them by default.
-            compression: The codec; by default the topic's own.
-            level: zstd level; by default the topic's own.
-            older_than_ms: Only segments whose newest record is older.
-            dry_run: Only say what would be done, by trying the first frames of every segment.
+            topic: One topic; by default all.
+            compression: The codec; by default the topic's.
+            level: The zstd level; by default the topic's.
+            older_than_ms: Only segments whose latest record is older than this.
+            dry_run: Only estimate the result, from the first frames of every segment.
             progress: Called after every frame.
-            stop: Asked after every frame whether to stop.
+            stop: Called after every frame; true stops the operation.
         """
         before = None if older_than_ms is None else self._vfs.now_us() - older_than_ms * 1000
 
@@ -212,8 +212,7 @@ class StoreMaintenance(StoreReads):
     def _each(
         self, topic: str | None, run: Run, pace: Pace, *, dry_run: bool
     ) -> list[UpkeepReport]:
-        """Run an operation on every partition, until it is stopped; those it has nothing to say of
-        are left out."""
+        """Run an operation on every partition until it is stopped. Empty reports are left out."""
         reports = []
         for name, partition in self._places(topic, dry_run=dry_run):
             try:
@@ -235,7 +234,7 @@ class StoreMaintenance(StoreReads):
                 yield name, partition
 
     def _keep_from(self, topic: str, partition: int, groups: str) -> int | None:
-        """The first offset that a group which holds retention has not read; None without any."""
+        """The first offset that one of ``groups`` has not read; None if there is no group."""
         names = [name.strip() for name in groups.split(",") if name.strip()]
         offsets = []
         uuid = str(self.topic(topic).uuid)
@@ -252,7 +251,7 @@ class StoreMaintenance(StoreReads):
 
 
 def _typed_errors(topic: str, *, dry_run: bool) -> AbstractContextManager[None]:
-    """Those of calls between the steps; the steps say more of their own."""
+    """Types errors outside the steps. The steps type their own, with more detail."""
     if dry_run:
         return typed_metadata_errors(topic)
-    return typed_write_errors(f"looking after topic {topic!r}", topic)
+    return typed_write_errors(f"maintenance of topic {topic!r}", topic)

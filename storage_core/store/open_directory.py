@@ -23,19 +23,19 @@ else:
     broker_engine = LazyModule("storage_core.brokers.engine")
 
 _NO_DIRECTORY = {
-    errno.ENOTDIR: "is a file, or below one, not a directory",
-    errno.ELOOP: "cannot be reached: its symbolic links lead in a circle",
+    errno.ENOTDIR: "is a file or inside one, not a directory",
+    errno.ELOOP: "cannot be opened: its symbolic links form a loop",
 }
 
 
 def open_files(
     path: str | os.PathLike[str], layout: str, *, create: bool, config: StoreConfig
 ) -> tuple[Vfs, str]:
-    """Files of a directory and its layout; a missing one is made when ``create`` is set.
+    """The files of a log directory and its layout. ``create`` makes a missing directory.
 
     Raises:
-        LayoutNotFoundError: there is nothing to open, or something else than a directory.
-        LayoutMismatchError: the directory holds another layout than the one asked for.
+        LayoutNotFoundError: the path is not a log directory.
+        LayoutMismatchError: the directory has another layout than ``layout``.
     """
     vfs = PosixVfs(path)
     try:
@@ -46,10 +46,11 @@ def open_files(
         if error.errno not in _NO_DIRECTORY:
             raise
         raise LayoutNotFoundError(
-            f"{vfs.root} {_NO_DIRECTORY[error.errno]}. Name the directory of the log.", path=""
+            f"{vfs.root} {_NO_DIRECTORY[error.errno]}. Pass the path of a log directory.", path=""
         ) from error
     if create and chosen == "native" and vfs.stat("topics") is None:
-        # Also when another process is in its first boot, or crashed there: topics/ comes last.
+        # topics/ is created last. If it is missing, another process is creating the store now, or
+        # crashed while it did.
         require_trusted_locks(vfs, config)
         first_boot(vfs, config)
     return vfs, chosen

@@ -1,4 +1,4 @@
-"""The reading half of a store: everything that takes no lock and changes no file."""
+"""The reading side of a store. It takes no lock and changes no file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ READ_COLUMNS = tuple(READ_SCHEMA.names)
 
 
 class StoreReads:
-    """Topics of a directory, for reading. Safe for several threads."""
+    """The read operations of ``Store``. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig, engine: Engine) -> None:
         self._vfs = vfs
@@ -68,36 +68,36 @@ class StoreReads:
             return self._engine.topic(topic)
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
-        """First offset in the log and the visible end (the next offset to be published)."""
+        """The log start offset and the high watermark."""
         return self._bounds(self._reader(topic, partition), topic, partition)
 
     def start_offset(self, topic: str, partition: int) -> int:
-        """First offset still in the log, whether or not it is visible yet."""
+        """The log start offset, even if no record is visible yet."""
         return self._reader(topic, partition).start_offset()
 
     def recovery_due(self, topic: str, partition: int) -> bool:
-        """Whether the last writer left the partition unclean, so that its end may be too old."""
+        """Whether the last writer crashed, so that the high watermark may be too low."""
         self._require_partition(topic, partition)
         with typed_metadata_errors(topic):
             return self._engine.recovery_due(topic, partition)
 
     def visible_ends(self, topic: str) -> tuple[int, ...]:
-        """The visible end of every partition at one instant: a consistent snapshot."""
+        """The high watermark of every partition at one instant: a consistent snapshot."""
         with typed_metadata_errors(topic):
             return self._engine.high_watermarks(topic)
 
     def require_sound_end(self, topic: str, partition: int) -> None:
-        """Raise if the log has bytes behind its end that are damaged records, not a torn one.
+        """Raise if the bytes after the last valid record are damage, not a torn tail.
 
-        ``read`` without an end does this by itself.
+        ``read`` without ``end`` does this itself.
 
         Raises:
-            DamagedLogError: so it is; what comes before can be read by giving an end.
+            DamagedLogError: the log is damaged. Pass ``end`` to ``read`` for the records before.
         """
         self._reader(topic, partition).require_sound_end()
 
     def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
-        """The segments below the visible end, from file names and sizes only."""
+        """The segments below the high watermark, from file names and sizes only."""
         return self._reader(topic, partition).segments(self._high_watermark(topic, partition))
 
     def read_slices(
@@ -108,16 +108,15 @@ class StoreReads:
         columns: tuple[str, ...] = READ_COLUMNS,
         on_loss: Callable[[DataLossError], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Read parts of segments, as planned from ``segments``: no listing, no bounds check.
+        """Read ranges that a planner took from ``segments``. Lists no files, checks no bounds.
 
         Args:
             topic: An existing topic.
             partition: One of its partitions.
-            slices: A segment, the first offset, and the offset to stop before; in this order.
+            slices: In each a segment, the first offset, and the offset to stop before.
             columns: As for ``read``.
-            on_loss: Called for records that have been removed since they were listed; if it
-                returns, the read goes on with the first that is left. By default the error is
-                raised.
+            on_loss: Called if records were removed since ``segments`` listed them. If it returns,
+                the read continues at the first record that is left. By default the error is raised.
         """
         reader = self._reader(topic, partition)
 
@@ -139,7 +138,7 @@ class StoreReads:
     def index_entries(
         self, topic: str, partition: int, segment: SegmentInfo
     ) -> tuple[Int64s, Int64s]:
-        """Offsets and byte positions of a segment's sparse index: where a read can be cut."""
+        """Offsets and byte positions of a segment's sparse index: where a planner may split it."""
         return self._reader(topic, partition).index_entries(segment)
 
     def read(
@@ -157,16 +156,16 @@ class StoreReads:
         Args:
             topic: An existing topic.
             partition: One of its partitions.
-            start: First offset; the log's start by default.
-            end: Offset to stop before; the visible end by default, and never past it.
-            max_records: Stop after so many.
-            max_bytes: Stop with the record that reaches so many bytes of keys and values.
+            start: First offset; by default the log start offset.
+            end: Offset to stop before; by default, and at most, the high watermark.
+            max_records: Maximum number of records.
+            max_bytes: Stop after the record that reaches this many bytes of keys and values.
             columns: Any of offset, timestamp, key, value, headers, timestamp_type.
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is not in the log.
-            DamagedLogError: while iterating, behind the last sound record.
-            DataLossError: while iterating, when retention overtakes the read.
+            OffsetOutOfRangeError: ``start`` is below the log start or above the high watermark.
+            DamagedLogError: while iterating, after the last valid record.
+            DataLossError: while iterating, if retention removes records before they are read.
         """
         _check_read_arguments(start, end, max_records, max_bytes, columns)
         reader = self._reader(topic, partition)
@@ -174,8 +173,9 @@ class StoreReads:
         first = bounds.start if start is None else start
         if not bounds.start <= first <= bounds.end:
             raise OffsetOutOfRangeError(
-                f"{topic}-{partition}: offset {first} is out of range. "
-                f"The log holds {bounds.start} to {bounds.end}; start there, or read later.",
+                f"{topic}-{partition}: offset {first} is out of range. The log starts at "
+                f"{bounds.start} and its high watermark is {bounds.end}. Start in this range, or "
+                "read later.",
                 topic=topic,
                 partition=partition,
                 offset=first,
@@ -196,28 +196,30 @@ class StoreReads:
     def offset_for_timestamp(
         self, topic: str, partition: int, timestamp: int | datetime
     ) -> int | None:
-        """First visible offset whose record is not older than ``timestamp``; None if there is none.
+        """Offset of the first record at or after ``timestamp``; None if there is none.
 
         Args:
             topic: An existing topic.
             partition: One of its partitions.
-            timestamp: A datetime (without zone: UTC) or integer microseconds since 1970.
+            timestamp: A datetime (UTC if it has no zone) or integer microseconds since 1970.
         """
         moment = microseconds(timestamp)
         if moment is None:
-            raise InvalidRecordError("timestamp must be a datetime or integer microseconds.")
+            raise InvalidRecordError(
+                f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
+            )
         end = self._high_watermark(topic, partition)
         return self._reader(topic, partition).offset_for_timestamp(moment, end)
 
     def groups(self) -> list[str]:
-        """Consumer groups that committed offsets here."""
+        """Consumer groups with committed offsets in this store."""
         with typed_metadata_errors():
             return consumer_groups.names(self._vfs, self._engine.groups_directory)
 
     def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
-        """A group's next offsets by topic and partition; empty for an unknown group.
+        """A group's committed offsets by topic and partition; empty for an unknown group.
 
-        A topic that was deleted since, and perhaps made anew, has no committed offsets.
+        A topic that was deleted since has no committed offsets, even if it was created again.
         """
         with typed_metadata_errors():
             found = consumer_groups.read(self._vfs, self._engine.groups_directory, group)
@@ -229,7 +231,7 @@ class StoreReads:
         }
 
     def check(self) -> list[Problem]:
-        """Read the whole store and report what is wrong with it. Changes nothing."""
+        """Read the whole store and report its problems. Changes nothing."""
         commits, groups = self._engine.commits, self._engine.groups_directory
         state = store_check.state_problems(self._vfs, commits.intents, commits.ledger, groups)
         return [*self._engine.check(), *state]
@@ -257,7 +259,8 @@ class StoreReads:
 def _require_one_of(partitions: int, topic: str, partition: int) -> None:
     if not isinstance(partition, int) or not 0 <= partition < partitions:
         raise PartitionNotFoundError(
-            f"topic {topic!r} has no partition {partition!r}; it has 0 to {partitions - 1}.",
+            f"topic {topic!r} has no partition {partition!r}; its partitions are 0 to "
+            f"{partitions - 1}.",
             topic=topic,
         )
 

@@ -1,4 +1,4 @@
-"""The store: topics in a directory, appended to and read by any number of processes."""
+"""The store: topics in a directory that any number of processes write and read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Store(StoreMaintenance):
-    """A directory of topics. Safe for several threads; several processes may open it at once.
+    """A log directory. Safe for several threads. Several processes may open it at once.
 
-    Reading takes no locks and never changes a file. The first append to a partition recovers it if
-    its last writer crashed.
+    Reads take no lock and change no file. The first append to a partition recovers it if its last
+    writer crashed.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class Store(StoreMaintenance):
 
         Args:
             path: The directory.
-            layout: native, cursus, cursus-broker or rustlog; ``auto`` recognises it.
-            create: Make a store when the directory is empty or missing (native under ``auto``).
+            layout: native, cursus, cursus-broker or rustlog. ``auto`` detects it.
+            create: Create a store if the directory is empty or missing (``auto``: a native one).
             config: Settings; topics may override some of them.
-            isolation: For transactions of a cursus broker: only committed records, or all.
-            internal_topics: Show a cursus broker's own topics (``__…``) too.
+            isolation: For transactions of a cursus broker: read only committed records, or all.
+            internal_topics: Include the internal topics (``__…``) of a cursus broker.
 
         Raises:
-            LayoutNotFoundError: the directory is not a log directory.
+            LayoutNotFoundError: the path is not a log directory.
         """
         settings = config or StoreConfig()
         vfs, found = open_files(path, layout, create=create, config=settings)
@@ -76,10 +76,10 @@ class Store(StoreMaintenance):
     def create_topic(
         self, topic: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Any
     ) -> TopicFile:
-        """Create a topic. ``settings`` override the store's, e.g. ``compression="zstd"``.
+        """Create a topic. ``settings`` override those of the store, e.g. ``compression="zstd"``.
 
         Raises:
-            TopicExistsError: it exists already and ``exist_ok`` is not set.
+            TopicExistsError: the topic already exists and ``exist_ok`` is not set.
         """
         self._require_writable()
         try:
@@ -91,19 +91,19 @@ class Store(StoreMaintenance):
             raise
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its records. Readers that hold a segment finish on it."""
+        """Delete a topic and its records. A reader with an open segment can finish reading it."""
         self._require_writable()
         with typed_write_errors(f"deleting topic {topic!r}", topic):
             self._engine.delete_topic(topic)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
-        """Grow a topic to ``total`` partitions; it never shrinks."""
+        """Increase a topic to ``total`` partitions. The number never decreases."""
         self._require_writable()
         with typed_write_errors(f"adding partitions to topic {topic!r}", topic):
             return self._engine.add_partitions(topic, total)
 
     def alter_topic(self, topic: str, **settings: Any) -> TopicFile:
-        """Change settings of a topic; None takes one back to the store's default."""
+        """Change settings of a topic. None resets a setting to the store's default."""
         self._require_writable()
         with typed_write_errors(f"changing topic {topic!r}", topic):
             return self._engine.alter_topic(topic, settings)
@@ -117,19 +117,20 @@ class Store(StoreMaintenance):
         timestamps: Values | None = None,
         headers: Values | None = None,
     ) -> OffsetRange:
-        """Append records and return their offsets; durable and visible on return by default.
+        """Append records and return their offsets. By default they are durable and visible then.
 
         Args:
             topic: An existing topic.
             partition: One of its partitions.
-            values: Arrow array or sequence of bytes; None is a null value.
-            keys: As values.
+            values: Arrow array or sequence of bytes. None is a null value.
+            keys: Like ``values``.
             timestamps: Arrow timestamps, datetimes or integer microseconds since 1970. Records
                 without one get the append time.
-            headers: Per record None, a dict, or a list of (name, bytes) pairs.
+            headers: For each record None, a dict, or a list of (name, bytes) pairs.
 
         Raises:
-            WriteFailedError: nothing of this call is visible; what was acknowledged before is safe.
+            WriteFailedError: no record of this call is visible. Records acknowledged before are
+                safe.
         """
         self._require_writable()
         config = self._require_partition(topic, partition).config(self._config)
@@ -144,31 +145,31 @@ class Store(StoreMaintenance):
         return self._engine.append(topic, partition, columns)
 
     def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
-        """Append records that ``make_columns`` has checked: ``append`` for code of this package."""
+        """``append`` inside this package, for records that ``make_columns`` has checked."""
         self._require_writable()
         return self._engine.append(topic, partition, columns)
 
     def check_columns(self, topic: str, partition: int, columns: Columns) -> None:
-        """Raise for records that ``append_columns`` would refuse; writes nothing."""
+        """Raise for records that ``append_columns`` would refuse. Writes nothing."""
         self._engine.stage_check(topic, partition)(columns)
 
     def partition_log(self, topic: str, partition: int) -> Log:
-        """The writing side of one partition, for code that looks closer than ``append`` does."""
+        """The writing side of one partition, for callers that need more than ``append``."""
         self._require_writable()
         self._require_partition(topic, partition)
         return self._engine.log(topic, partition)
 
     @property
     def vfs(self) -> Vfs:
-        """The files, locks and clock under this store."""
+        """The files, locks and clock of this store."""
         return self._vfs
 
     def stage(self, job: str, **overrides: Any) -> Stage:
-        """Private files for one task of a write job; visible to nobody before ``commit``.
+        """Staging for one task of a write job. No reader sees its records before ``commit``.
 
         Args:
-            job: Name of the job, the same in all its tasks and unlike any other's.
-            overrides: Topic settings for this job alone, e.g. ``compression="zstd"``.
+            job: A unique name of the job, the same in all its tasks.
+            overrides: Topic settings for this job only, e.g. ``compression="zstd"``.
         """
         self._require_writable()
         return self._engine.stage(job, overrides)
@@ -182,59 +183,59 @@ class Store(StoreMaintenance):
         app: str | None = None,
         version: int = 0,
     ) -> CommitResult:
-        """Publish what the tasks of a job staged: on all partitions or on none, exactly once.
+        """Publish what the tasks of a job staged: on all partitions or none, exactly once.
 
         Args:
             job: The job's name.
-            parts: What ``Stage.finish`` returned, of every task. In each partition the records
-                stand in this order.
-            topics: Topics to record the version for beside those of the parts (an empty batch).
-            app: Application or query whose versions are counted; the job itself by default.
-            version: A version at or below the last committed one of ``app`` adds nothing.
+            parts: What ``Stage.finish`` returned in every task. Records of a partition are
+                appended in this order.
+            topics: More topics to record the version for, for example for an empty batch.
+            app: The application or query that numbers its versions; by default the job.
+            version: If ``app`` has committed this or a later version, the call adds nothing.
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
-            CommitUnknownError: the commit is decided or may be; repeating it is safe.
+            CommitUnknownError: the commit is pending or failed. Repeating it is safe.
         """
         self._require_writable()
         with typed_write_errors(f"committing job {job!r}"):
             return self._engine.commit(job, parts, topics, job if app is None else app, version)
 
     def abort(self, job: str, *, app: str | None = None) -> None:
-        """Give up a job and delete its staging, or finish it if its commit is decided."""
+        """Delete the staging of a job. If its commit is decided, finish the commit instead."""
         self._require_writable()
         with typed_write_errors(f"aborting job {job!r}"):
             self._engine.abort(job, job if app is None else app)
 
     def flush(self) -> None:
-        """Sync and publish what ``fsync=interval`` still holds back."""
+        """Sync and publish the records that ``fsync=interval`` has deferred."""
         self._engine.flush()
 
     def flush_partition(self, topic: str, partition: int) -> None:
-        """The same for one partition. A store that was closed has done so, unless that failed."""
+        """Flush one partition. After ``close`` it does nothing, unless the flush there failed."""
         if self._closed and self._flushed:
             return
         self._require_writable()
         self._engine.flush_partition(topic, partition)
 
     def roll(self, topic: str, partition: int) -> bool:
-        """Close the active segment of a partition; False if it was empty."""
+        """Seal the active segment of a partition. False if it was empty."""
         self._require_writable()
         self._require_partition(topic, partition)
         return self._engine.roll(topic, partition)
 
     def repair(self) -> list[RecoveryReport]:
-        """Recover every partition now, and rewrite indexes, watermark and checkpoint.
+        """Recover every partition now, and rewrite indexes, high watermarks and checkpoint.
 
-        Cuts torn tails (saved beside the log), ends interrupted deletions, and restores a missing
-        ``broker.id`` from the topics. Durable records that are damaged stay as they are: the error
-        says where.
+        It cuts torn tails and saves them beside the log. It finishes interrupted deletions and
+        commits. It restores a missing ``broker.id`` from the topics. It does not change damaged
+        records that were durable: the error says where they are.
         """
         with typed_write_errors("repairing the store"):
             return self._engine.repair()
 
     def commit_offsets(self, group: str, offsets: consumer_groups.Offsets) -> None:
-        """Remember durably how far a group has read: next offset by topic and partition."""
+        """Store durably the next offset of a consumer group, by topic and partition."""
         self._require_writable()
         uuids = {}
         for topic, ends in offsets.items():
@@ -246,7 +247,7 @@ class Store(StoreMaintenance):
             consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
 
     def close(self) -> None:
-        """Flush, write a checkpoint and let go of all files. Safe to call twice."""
+        """Flush, write a checkpoint and close all files. Safe to call twice."""
         if not self._closed:
             try:
                 self._engine.close()
@@ -263,11 +264,11 @@ class Store(StoreMaintenance):
         self.close()
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
-        """Pickling carries where and how, never open files."""
+        """A pickle holds the path and the settings, never open files."""
         return Store, self._arguments
 
     def _require_writable(self) -> None:
         if self._closed:
-            raise StoreClosedError(f"the store {self.path} was closed. Open it again to write.")
+            raise StoreClosedError(f"the store {self.path} is closed. Open it again to write.")
         with typed_metadata_errors():
             self._engine.require_writable()

@@ -68,9 +68,7 @@ NOT_YET = (
     "docs/connector.md",
     "storage_core/commit/append_staged.py",
     "storage_core/commit/staging.py",
-    "storage_core/engine/",
     "storage_core/handlers/",
-    "storage_core/store/",
 )
 
 

@@ -100,4 +100,4 @@ def test_a_path_that_is_a_file_is_one_line(log: Log, tmp_path: Path) -> None:
     writing = rows.write.format("cursus").option("topic", "orders").mode("append")
     for attempt in (reading.load(path).collect, lambda: writing.save(path)):
         found = one_line_error(attempt)
-        assert found.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {path} is a file, or below one")
+        assert found.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {path} is a file or inside one")

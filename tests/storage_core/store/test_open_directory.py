@@ -23,10 +23,10 @@ def odd(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("file", "is a file, or below one, not a directory"),
-        ("file/log", "is a file, or below one, not a directory"),
-        ("loop", "symbolic links lead in a circle"),
-        ("loop/log", "symbolic links lead in a circle"),
+        ("file", "is a file or inside one, not a directory"),
+        ("file/log", "is a file or inside one, not a directory"),
+        ("loop", "symbolic links form a loop"),
+        ("loop/log", "symbolic links form a loop"),
     ],
 )
 def test_a_path_that_is_no_directory_is_named_and_left_alone(
