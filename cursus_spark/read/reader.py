@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from storage_core.lazy import LazyModule
+
 from ..errors import one_line_errors
 from ..options.query_options import ReadOptions
 from ..store import open_for_read
 from .log_slice import LogSlice
-from .planning import plan
-from .ranges import batch_ranges
 from .task import read_slice
+
+if TYPE_CHECKING:
+    from . import planning, ranges
+else:  # the driver plans, and tasks do not
+    planning = LazyModule("cursus_spark.read.planning")
+    ranges = LazyModule("cursus_spark.read.ranges")
 
 
 class CursusReader(DataSourceReader):
@@ -31,7 +38,8 @@ class CursusReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, from one snapshot of all partitions."""
         with one_line_errors(), open_for_read(self._options) as store:
-            return plan(store, self._options, batch_ranges(store, self._options))
+            found = ranges.batch_ranges(store, self._options)
+            return planning.plan(store, self._options, found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task; Spark passes an empty one when there is nothing to read."""

@@ -1,43 +1,27 @@
-"""The stream source: positions come from the log, never from what this object remembers.
-
-Spark asks for the initial offset several times and keeps none of the answers, so it is only a
-symbol; the first end offset carries the start it stands for. Everything a batch needs stands in the
-two offsets Spark hands to ``partitions``, so a batch is planned alike after a crash.
-"""
+"""The stream source as Spark sees it: the driver plans micro-batches, tasks read them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from storage_core import Store
+from storage_core.lazy import LazyModule
 
-from ..compat import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from ..errors import CursusError, cursus_error, one_line_errors
+from ..compat import ReadLimit, SupportsTriggerAvailableNow
+from ..errors import CursusError, one_line_errors
 from ..options.query_options import StreamReadOptions
 from ..read.log_slice import LogSlice
-from ..read.planning import plan
 from ..read.task import read_slice
-from ..store import TopicPartition, open_for_read
-from .limits import is_too_little, limited_ends
-from .micro_batch import micro_batch_ranges
-from .position import Positions, StreamPosition, SymbolicStart, parse_stream_offset
-from .snapshot import TopicsSnapshot, by_topic, take_snapshot
-from .start_offsets import (
-    Waiting,
-    check_continued,
-    first_position,
-    reconcile,
-    recovery_due,
-    require_sound_ends,
-)
 
-_NO_ROW_LIMIT = (1 << 63) - 1
+if TYPE_CHECKING:
+    from . import planner
+    from .planner import StreamPlanner
+else:  # the driver plans, and tasks do not
+    planner = LazyModule("cursus_spark.stream.planner")
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -60,106 +44,55 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's source. One long-lived object plans; pickled copies of it read."""
+    """One query's source. One long-lived object plans on the driver; pickled copies of it read."""
 
     def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._store: Store | None = None
-        self._waiting = Waiting()
-        self._seen: TopicsSnapshot | None = None
-        self._available_now = False
-        self._target: TopicsSnapshot | None = None
-        self._last_batch: float | None = None
-        self._mirrored: StreamPosition | None = None
-        self._first: Positions | None = None
-        self._told: StreamPosition | None = None
+        self._made_planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Carry what to read, never open files or the planner's memory."""
+        """Carry what to read, never the planner and its open files."""
         return {"_options": self._options, "_schema": self._schema}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         CursusStreamReader.__init__(self, state["_options"], state["_schema"])
 
+    @property
+    def planner(self) -> StreamPlanner:
+        """The planner of this query, made at its first use."""
+        if self._made_planner is None:
+            self._made_planner = planner.StreamPlanner(self._options)
+        return self._made_planner
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """A symbol; see the module's text."""
-        return SymbolicStart(self._options.starting.describe()).to_dict()
+        """A symbol for the start of a new query."""
+        return self.planner.initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limits of the options; only without any is everything wanted.
-
-        Spark passes ``ReadAllAvailable`` by itself for ``Trigger.Once``: the two must differ.
-        """
-        options = self._options
-        limits = (
-            options.max_offsets_per_trigger,
-            options.max_bytes_per_trigger,
-            options.min_offsets_per_trigger,
-        )
-        if all(limit is None for limit in limits):
-            return ReadAllAvailable()
-        return ReadMaxRows(options.max_offsets_per_trigger or _NO_ROW_LIMIT)
+        """The limits of the options."""
+        return self.planner.default_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read only what is there when the first batch is planned."""
-        self._available_now = True
-        self._target = None
+        self.planner.stop_at_first_batch()
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """The end of the next batch; equal to ``start`` when there is nothing to read.
-
-        Spark 4.1 passes neither argument: see ``_without_start``.
-        """
+        """The end of the next batch; equal to ``start`` when there is nothing to read."""
         with one_line_errors():
-            store = self._opened()
-            if start is None:
-                return self._without_start(store)
-            begun = parse_stream_offset(start)
-            first = isinstance(begun, SymbolicStart)
-            # In this order: what arrives in between lies behind the start, not before it.
-            position = first_position(store, self._options) if first else begun
-            assert isinstance(position, StreamPosition)
-            if not first:
-                self._mirror(store, position)
-            seen = take_snapshot(store, self._options, self._seen)
-            if self._seen is None and not first:
-                check_continued(store, self._options, position, seen)
-            self._seen = seen
-            now = self._frozen(seen, position)
-            begin = reconcile(store, self._options, position, now, self._waiting)
-            require_sound_ends(store, begin, now)
-            ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
-            end = StreamPosition(now.ids, by_topic(ends), by_topic(begin) if first else None)
-            if (position.ids, position.positions) == (end.ids, end.positions) and not first:
-                return start
-            return end.to_dict()
+            return self.planner.latest_offset(start, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the topics end, so that the progress shows how far behind the query is.
-
-        Spark asks right after ``latestOffset``, which has just looked.
-        """
+        """Where the topics end: Spark's progress shows the lag of the query by it."""
         with one_line_errors():
-            seen = self._seen or take_snapshot(self._opened(), self._options)
-            return seen.position().to_dict()
+            return self.planner.report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one batch, from the two offsets alone."""
         with one_line_errors():
-            store = self._opened()
-            begun, last = parse_stream_offset(start), parse_stream_offset(end)
-            if not isinstance(last, StreamPosition):
-                raise cursus_error(
-                    "CHECKPOINT_INVALID", "The checkpoint has an end offset without positions."
-                )
-            if self._told is not None and isinstance(begun, StreamPosition):
-                # Spark 4.1: nobody has compared the start with what is there.
-                now = take_snapshot(store, self._options)
-                reconcile(store, self._options, begun, now, self._waiting)
-            return plan(store, self._options, micro_batch_ranges(store, self._options, begun, last))
+            return self.planner.plan_batch(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
@@ -167,106 +100,6 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_slice(self._options, self._schema, task)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Mirror a finished batch into the consumer group, where lag tools look."""
+        """Mirror a finished batch into the consumer group, where lag tools read it."""
         with one_line_errors():
-            done = parse_stream_offset(end)
-            if isinstance(done, StreamPosition):
-                self._mirror(self._opened(), done)
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            self._store = open_for_read(self._options)
-        return self._store
-
-    def _ends(
-        self,
-        store: Store,
-        now: TopicsSnapshot,
-        begin: Mapping[TopicPartition, int],
-        limit: ReadLimit,
-        *,
-        first: bool,
-    ) -> dict[TopicPartition, int]:
-        """Ends of the next batch: what is there, the frozen target, the limits."""
-        ends = {where: max(at, self._wanted_end(now, where, at)) for where, at in begin.items()}
-        if isinstance(limit, ReadAllAvailable):
-            return ends
-        if not first and not self._available_now and is_too_little(self._options, begin, ends):
-            # A run that goes on does not know when the batch before was, and does not wait.
-            last = self._last_batch
-            delay_s = self._options.max_trigger_delay_ms / 1000
-            if last is not None and time.monotonic() - last < delay_s:
-                return dict(begin)
-        self._last_batch = time.monotonic()
-        return limited_ends(store, self._options, begin, ends)
-
-    def _frozen(self, now: TopicsSnapshot, position: StreamPosition) -> TopicsSnapshot:
-        """What an AvailableNow run may know of: new partitions and topics wait for the next one.
-
-        Else it would have news as long as some are made, and not come to an end.
-        """
-        if not self._available_now:
-            return now
-        if self._target is None:
-            self._target = now
-        target = self._target
-        known = {*target.ids, *position.ids}
-        return TopicsSnapshot(
-            {topic: uuid for topic, uuid in now.ids.items() if topic in known},
-            {
-                where: end
-                for where, end in now.ends.items()
-                if where in target.ends or position.position(*where) is not None
-            },
-            now.unknown,
-        )
-
-    def _wanted_end(self, now: TopicsSnapshot, where: TopicPartition, begin: int) -> int:
-        """The end of a partition, or what is frozen of it: nothing of a topic made anew since."""
-        end, target = now.ends.get(where, begin), self._target
-        if target is None:
-            return end
-        same = target.ids.get(where[0]) == now.ids.get(where[0])
-        return min(end, target.ends.get(where, 0)) if same else 0
-
-    def _mirror(self, store: Store, done: StreamPosition) -> None:
-        """Write finished positions to the consumer group, unless they stand there.
-
-        ``commit`` comes only when the next batch is made, and not at the end of a run; but whatever
-        a new batch starts behind is finished as well.
-        """
-        group = self._options.consumer_group
-        if group is None or done == self._mirrored:
-            return
-        now = take_snapshot(store, self._options)
-        kept = {
-            topic: positions
-            for topic, positions in done.positions.items()
-            if positions and now.ids.get(topic) == done.ids.get(topic)
-        }
-        if kept:
-            store.commit_offsets(group, kept)
-        self._mirrored = done
-
-    def _without_start(self, store: Store) -> dict[str, Any]:
-        """All there is, for Spark 4.1, which keeps to itself how far the stream has come.
-
-        Nor does it say whether the query is new: the first end offset of every run carries a start,
-        and a query that goes on does not look at it. What was lost is noticed when ``partitions``
-        hears both offsets.
-        """
-        if self._first is None:
-            self._first = first_position(store, self._options).positions
-        now = self._seen = take_snapshot(store, self._options)
-        for topic in sorted(now.unknown):
-            raise recovery_due((topic, 0), None, 0)
-        known = StreamPosition() if self._told is None else self._told
-        require_sound_ends(store, {where: known.position(*where) for where in now.ends}, now)
-        ends = {
-            (topic, number): max(end, known.position(topic, number) or 0)
-            if known.ids.get(topic) == now.ids[topic]
-            else end
-            for (topic, number), end in now.ends.items()
-        }
-        self._told = StreamPosition(now.ids, by_topic(ends), self._first)
-        return self._told.to_dict()
+            self.planner.batch_done(end)

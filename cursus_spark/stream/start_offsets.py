@@ -26,7 +26,7 @@ _log = logging.getLogger("cursus_spark")
 _WARN_AGAIN_S = 60.0
 
 
-class Waiting:
+class RecoveryWarnings:
     """Warns of partitions whose end is too old; of each at most once a minute, as polls are many.
 
     Used by one thread.
@@ -105,7 +105,7 @@ def reconcile(
     options: StreamReadOptions,
     start: StreamPosition,
     now: TopicsSnapshot,
-    waiting: Waiting,
+    warnings: RecoveryWarnings,
 ) -> dict[TopicPartition, int]:
     """The next offset of every partition there is now, given how far the stream has come.
 
@@ -122,13 +122,13 @@ def reconcile(
         for partition, position in partitions.items():
             where = (topic, partition)
             if unknown:
-                waiting.warn(where, None, position)
+                warnings.warn(where, None, position)
                 begin[where] = position
             elif where not in now.ends:
                 if options.subscription.includes(*where) and topic not in renewed:
                     lose(options, deleted(topic, partition, whole=topic not in now.ids))
             elif topic not in renewed:
-                begin[where] = _known_position(store, options, where, position, now, waiting)
+                begin[where] = _known_position(store, options, where, position, now, warnings)
     for where in now.ends:
         if where not in begin:
             begin[where] = first_offset(store, options, where, now.ends[where])
@@ -173,7 +173,7 @@ def _known_position(
     where: TopicPartition,
     position: int,
     now: TopicsSnapshot,
-    waiting: Waiting,
+    warnings: RecoveryWarnings,
 ) -> int:
     end = now.ends[where]
     if position == end:
@@ -181,7 +181,7 @@ def _known_position(
     if position > end:
         # The visible end is behind the stream: stale after a reboot, or records were lost.
         if store.recovery_due(*where):
-            waiting.warn(where, end, position)
+            warnings.warn(where, end, position)
             return position
         lose(options, gone_back(where, position, end))
         return end

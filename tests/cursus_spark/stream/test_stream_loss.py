@@ -132,7 +132,7 @@ def test_retention_between_the_bounds_and_the_listing_is_an_error(
     store.append(TOPIC, 0, payloads(5, 8))
     stream = query(store)
     assert stream.plan_next()
-    reading = stream.reader._opened()
+    reading = stream.reader.planner.store()
     listed = reading.segments
 
     def segments(topic: str, partition: int) -> Any:
@@ -160,7 +160,7 @@ def test_a_topic_made_anew_between_two_looks_is_never_taken_for_the_old_one(stor
     """The uuid of one and the ends of the other would read the new topic from the middle."""
     stream = query(store, failOnDataLoss="false")
     stream.drain()
-    reading = stream.reader._opened()
+    reading = stream.reader.planner.store()
     ends, left = reading.visible_ends, [lambda: recreate(store, 8)]
 
     def visible_ends(topic: str) -> tuple[int, ...]:

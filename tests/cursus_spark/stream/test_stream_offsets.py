@@ -156,7 +156,7 @@ def test_behind_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
     assert stream.drain() == [texts(0, 8)]
     # The power goes: the records were synced, the newest watermark was not.
     (Path(store.path) / "topics" / TOPIC / "watermark").write_bytes(old)
-    stream.restart().reader._store = after_reboot(Path(store.path))
+    stream.restart().reader.planner._store = after_reboot(Path(store.path))
     with caplog.at_level(logging.WARNING):
         assert stream.drain() == [] == stream.drain()
     (warning,) = [text for text in caplog.messages if "RECOVERY_NEEDED" in text]
@@ -193,7 +193,7 @@ def test_a_logged_batch_is_not_cut_short_by_an_end_that_is_too_old(
     stream = query(store)
     assert stream.plan_next()
     watermark.write_bytes(old)
-    stream.restart().reader._store = after_reboot(Path(store.path))
+    stream.restart().reader.planner._store = after_reboot(Path(store.path))
     monkeypatch.setattr("cursus_spark.stream.micro_batch._PATIENCE_S", 0.2)
     with pytest.raises(CursusError, match=r"RECOVERY_NEEDED.* orders-0 ends at 5"):
         stream.run_logged()
@@ -217,7 +217,7 @@ def test_an_idle_poll_reads_no_data_and_costs_the_same_whatever_the_number_of_se
     stream.drain()
     calls: list[tuple[str, str]] = []
     vfs = FaultyVfs(PosixVfs(tmp_path / "log"), hook=lambda kind, path: calls.append((kind, path)))
-    stream.reader._store = Store(vfs, store.config)
+    stream.reader.planner._store = Store(vfs, store.config)
     stream.drain()
     calls.clear()
     assert stream.drain() == []
