@@ -238,7 +238,7 @@ class StoreConfig:
 
     def override(self, settings: Mapping[str, Any]) -> StoreConfig:
         """A copy with some settings replaced, as a topic's own settings replace the store's."""
-        return dataclasses.replace(self, **settings)
+        return self if not settings else dataclasses.replace(self, **settings)
 
 
 def setting_value(name: str, text: str) -> Any:
