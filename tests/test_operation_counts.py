@@ -60,7 +60,7 @@ def arrow_bytes() -> Iterator[Callable[[], int]]:
 
 
 def sealed_store(path: Path, frames: int, **settings: Any) -> Store:
-    """One closed segment of full frames, and an active one of a record."""
+    """One sealed segment of full frames, and an active one of a record."""
     store = Store.open(path, create=True, config=StoreConfig(**settings))
     store.create_topic(TOPIC)
     store.append(TOPIC, 0, values(frames * FRAME_RECORDS))
@@ -69,7 +69,7 @@ def sealed_store(path: Path, frames: int, **settings: Any) -> Store:
     return store
 
 
-def test_a_second_read_of_a_closed_segment_touches_no_file_and_decodes_each_frame_once(
+def test_a_second_read_of_a_sealed_segment_touches_no_file_and_decodes_each_frame_once(
     tmp_path: Path, calls: Counter[str]
 ) -> None:
     with sealed_store(tmp_path, 10) as store:
@@ -78,7 +78,7 @@ def test_a_second_read_of_a_closed_segment_touches_no_file_and_decodes_each_fram
         calls.clear()
         assert sum(batch.num_rows for batch in store.read(TOPIC, 0, end=end)) == end
         assert calls["frames"] == 10
-        assert calls["pread"] <= 1, "the watermark alone is read again"
+        assert calls["pread"] <= 1, "the high watermark alone is read again"
         assert calls["map"] == 0
         assert sum(calls.values()) - calls["frames"] <= 14
 
@@ -114,7 +114,9 @@ def test_a_durable_append_of_many_frames_syncs_once_and_copies_no_record(
             store.append(TOPIC, 0, records)
         assert allocated() < 0.2 * records.nbytes, "lengths and offsets, no values"
         assert calls["fsync"] == 1
-        assert calls["pwritev"] <= 10 + 4, "frames, index, watermark, and the lock's word twice"
+        assert calls["pwritev"] <= 10 + 4, (
+            "frames, index, high watermark, and the lock's word twice"
+        )
         assert calls["open"] <= 4
 
 
@@ -132,7 +134,9 @@ def test_a_small_commit_costs_a_fixed_number_of_syncs(
             calls.clear()
             store.commit(job, parts, app="app", version=int(job == "second"))
             counted = calls.copy()
-    assert counted["fsync"] <= 4 + partitions, "intent, ledger, watermark, each partition's log"
+    assert counted["fsync"] <= 4 + partitions, (
+        "intent, ledger, high watermark, each partition's log"
+    )
     assert counted["fsync_dir"] <= 6
 
 

@@ -2,7 +2,7 @@
 
 Runs the tests that carry a row's number, and all that kill, cut, fail and fuzz, with the sizes of
 ``tests/support/sizes.py`` for ``TORTURE``; prints seed, figures and how the tests of a row ended.
-The engine's run in two lanes side by side, because a lane alone leaves processors idle for hours.
+The engine's run in two halves side by side, because one alone leaves processors idle for hours.
 Whatever fails, the rest is run and the table is printed.
 """
 
@@ -73,16 +73,16 @@ def run_part(arguments: list[str], outcomes: Path) -> int:
     return status
 
 
-def run_side_by_side(lanes: list[list[str]], rows: Rows) -> bool:
-    """Run each lane in a process of its own, add up its rows, and say whether all of them passed.
+def run_side_by_side(halves: list[list[str]], rows: Rows) -> bool:
+    """Run each half in a process of its own, add up its rows, and say whether all of them passed.
 
     The first shows its progress; what another printed is shown when it has ended.
     """
     with tempfile.TemporaryDirectory() as directory:
         started = []
-        for number, lane in enumerate(lanes):
+        for number, half in enumerate(halves):
             outcomes, printed = Path(directory, f"{number}.json"), Path(directory, f"{number}.txt")
-            command = [sys.executable, "-m", "tests.torture", f"--part={outcomes}", *lane]
+            command = [sys.executable, "-m", "tests.torture", f"--part={outcomes}", *half]
             with printed.open("wb") as output:
                 process = subprocess.Popen(command, stdout=output if number else None)
             started.append((process, outcomes, printed))
@@ -91,7 +91,7 @@ def run_side_by_side(lanes: list[list[str]], rows: Rows) -> bool:
             passed &= process.wait() == 0
             print(printed.read_text(errors="replace"), end="", flush=True)
             found: dict[str, dict[str, int]] = {}
-            # One that was killed leaves none; what the other lane found is still worth showing.
+            # One that was killed leaves none; what the other half found is still worth showing.
             with suppress(OSError, ValueError):
                 found = json.loads(outcomes.read_text())
             for row, counts in found.items():

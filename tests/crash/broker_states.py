@@ -1,6 +1,6 @@
 """Power cuts and kills at every call of what we write into a broker's directory.
 
-Rows carry no checksums, and there is no watermark, so the promise is smaller than in a native
+Rows carry no checksums, and there is no high watermark, so the promise is smaller than in a native
 store: what was acknowledged stays at its offset with its bytes, a commit is on all its partitions
 or on none, and what nobody was promised is the end of the log at most: a power cut in the middle of
 a plain append may leave a damaged end, but never one that takes something else with it.
@@ -76,7 +76,7 @@ class BrokerExplorer:
         yield from choices(items, self.rng, self.samples)
 
     def _killed(self, vfs: MemoryVfs, told: Told, where: str) -> None:
-        """Somebody comes after a kill, writes, perhaps is killed too; then the power is cut."""
+        """Another comes after a kill, writes, perhaps is killed too; then the power is cut."""
         left = vfs.kill()
         left.crash_after = self.rng.choice((None, None, self.rng.randrange(60)))
 
@@ -131,7 +131,7 @@ class BrokerExplorer:
                 assert tried, f"{topic}-{partition} is closed, and nobody appended to it"
                 continue
             tried.append(value)
-            # Not at the visible end if the broker's watermark hides what nobody was promised.
+            # Not at the end if the broker's high watermark hides what nobody was promised.
             assert written.start >= start + len(values), f"{topic}-{partition} goes on too early"
             told.acked[topic, partition, written.start] = value
 
@@ -207,7 +207,7 @@ def killed_makers(layout: str) -> None:
     """Who makes a topic is killed at any call; another makes sure of it, and commits to it.
 
     Raises:
-        AssertionError: a power cut took what the other was told, or a commit counts twice.
+        AssertionError: a power cut took what the other was promised, or a commit counts twice.
     """
     calls, done = 0, False
     while not done:

@@ -1,4 +1,4 @@
-"""What is done to a broker's directory while the power is cut, and what its doers were told."""
+"""What is done to a broker's directory while the power is cut, and what was promised."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Told:
     """Records of plain appends, whose end of the log may be damaged until they are acknowledged."""
     jobs: list[Job] = field(default_factory=list)
     starts: dict[Place, int] = field(default_factory=dict)
-    """The highest start that somebody asked for."""
+    """The highest start that a writer asked for."""
     topics: dict[str, int] = field(default_factory=dict)
     """Topics that were said to be made, with their partitions."""
     gone: set[bytes] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Told:
 
 
 class Writer:
-    """Somebody who writes, and tells what he was answered."""
+    """A writer that notes what it was answered."""
 
     def __init__(self, vfs: MemoryVfs, layout: str, told: Told) -> None:
         self.vfs, self.layout, self.told = vfs, layout, told
@@ -140,7 +140,7 @@ def topics(writer: Writer) -> None:
     writer.commit(writer.stage(1, {("t", 0): [b"c0"], ("u", 1): [b"c1"]}))
 
 
-def made_anew(writer: Writer) -> None:
+def recreated(writer: Writer) -> None:
     """A topic is deleted, another of its name takes the same versions, and they count once."""
     writer.create("u", 1)
     writer.commit(writer.stage(1, {("u", 0): [b"old"]}))
@@ -158,7 +158,7 @@ def later_beginning(writer: Writer) -> None:
 
 
 def watermarks(writer: Writer) -> None:
-    """The broker's own visible end is raised with what is added."""
+    """The broker's own high watermark is raised with what is added."""
     fd = writer.vfs.open("t/partition_0.hwm", "create")
     writer.vfs.pwritev(fd, [b"0\n"], 0)
     writer.vfs.fsync(fd)
@@ -180,16 +180,17 @@ STORIES: dict[str, Story] = {
     "appends": appends,
     "commits": commits,
     "topics": topics,
-    "made anew": made_anew,
+    "recreated topics": recreated,
     "deletions": deletions,
     "later beginning": later_beginning,
-    "watermarks": watermarks,
+    "high watermarks": watermarks,
 }
-# Offsets of ordinal files are counted from the first, so that must stay; one broker has watermarks.
+# Offsets of ordinal files are counted from the first, so that must stay; only one broker has
+# high watermarks.
 _NOT_FOR = {
     "deletions": {"cursus"},
     "later beginning": {"cursus"},
-    "watermarks": {"cursus", "rustlog"},
+    "high watermarks": {"cursus", "rustlog"},
 }
 PLAYED = [(layout, name) for name in STORIES for layout in LAYOUTS
           if layout not in _NOT_FOR.get(name, ())]  # fmt: skip

@@ -68,7 +68,7 @@ def commit_and_die(talk: TextIO, path: str, calls: int) -> None:
 def commit_times(
     talk: TextIO, path: str, name: str, times: int, places: list[list[tuple[str, int]]]
 ) -> None:
-    """Commit so many versions, each to the next list of partitions."""
+    """Commit ``count`` versions, each to the next list of partitions."""
     store, _ = open_quickly(path)
     for version in range(times):
         chosen = places[version % len(places)]
@@ -83,7 +83,7 @@ def commit_times(
 def append_in_turn(
     talk: TextIO, path: str, name: str, times: int, places: list[list[tuple[str, int]]]
 ) -> None:
-    """Append so many single records without a commit, each to the next partition."""
+    """Append ``count`` single records without a commit, each to the next partition."""
     store, _ = open_quickly(path)
     for version in range(times):
         ((topic, partition),) = places[version % len(places)]
@@ -92,7 +92,7 @@ def append_in_turn(
     talk.flush()
 
 
-def delete_behind(talk: TextIO, path: str, topic: str, until: int, keep: int) -> None:
+def delete_after(talk: TextIO, path: str, topic: str, until: int, keep: int) -> None:
     """Delete all but the newest ``keep`` records again and again, until the log ends at ``until``.
 
     By size and by offset, with a roll before, so that whole segments and parts of them go.
@@ -122,4 +122,4 @@ def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
     talk.flush()
 
 
-TASKS = (append_in_turn, commit_and_die, commit_as_told, commit_times, delete_behind)
+TASKS = (append_in_turn, commit_and_die, commit_as_told, commit_times, delete_after)

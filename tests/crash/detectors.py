@@ -1,10 +1,11 @@
 """What must notice a bug that was put into the engine, by name.
 
 A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
-around <text>``; ``killed before <call>``, behind a committer that dies there; ``full disk in
-<story>``; ``failing syncs``; ``two writers``; ``made anew``; ``wrong bytes``; ``promise of <what>``
-or ``promise behind a kill of <what>``; ``<story> in <layout>``, for brokers' directories; and those
-of ``narrow_cuts``, ``interrupted`` and ``wrong_files``. Each ends at the first thing it notices.
+around <text>``; ``killed before <call>``, after a committer that is killed there; ``full disk in
+<story>``; ``failing syncs``; ``two writers``; ``recreated topics``; ``wrong bytes``; ``promise of
+<what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for brokers' directories;
+and those of ``narrow_cuts``, ``interrupted`` and ``wrong_files``. Each ends at the first thing it
+notices.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
 from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
-from tests.crash.two_writers import made_anew, two_writers
+from tests.crash.two_writers import recreated, two_writers
 from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
 from tests.support.sizes import SEED
 
@@ -88,7 +89,7 @@ def drop_many(world: World) -> None:
 
 
 OPERATIONS = {**SCENARIOS, "drop many": (drop_many, SMALL)}
-TOGETHER: dict[str, Callable[[], int]] = {"two writers": two_writers, "made anew": made_anew}
+TOGETHER: dict[str, Callable[[], int]] = {"two writers": two_writers, "recreated topics": recreated}
 SIMPLE: dict[str, Callable[[], object]] = {
     **narrow_cuts.CUTS,
     "conversions": interrupted.conversions,
@@ -112,7 +113,7 @@ def detectors() -> list[str]:
         *STORIES,
         *OPERATIONS,
         *(f"promise of {name}" for name in promises.PROMISES),
-        *(f"promise behind a kill of {name}" for name in promises.PROMISES),
+        *(f"promise after a kill of {name}" for name in promises.PROMISES),
         *(f"full disk in {name}" for name in failing_calls.STORIES),
         *SIMPLE,
         *IN_BROKERS,
@@ -155,8 +156,8 @@ def detector(noticed: str) -> Callable[[], object]:
         return partial(flipped_bytes, Random(SEED), (noticed.removeprefix("wrong bytes of "),))
     if noticed.startswith("promise of "):
         return partial(promises.keep, noticed.removeprefix("promise of "))
-    if noticed.startswith("promise behind a kill of "):
-        name = noticed.removeprefix("promise behind a kill of ")
+    if noticed.startswith("promise after a kill of "):
+        name = noticed.removeprefix("promise after a kill of ")
         return partial(promises.keep, name, killed=True)
     if noticed.startswith("full disk in "):
         story = noticed.removeprefix("full disk in ")

@@ -96,9 +96,9 @@ def explore_until(
     processes: int = 2,
     progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Report]:
-    """Every fixed story once, then stories by chance until there were so many states.
+    """Every fixed story once, then stories by chance until there were ``states`` states.
 
-    Returns the reports by story; those by chance are one. ``progress`` is told how many states
+    Returns the reports by story; those by chance are one. ``progress`` gets how many states
     there were, after each story.
     """
     reports: dict[str, Report] = {}

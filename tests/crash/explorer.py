@@ -36,9 +36,9 @@ _NOTHING = columns_of([])
 _DEEPEST = 2
 """Crashes inside the recovery of a crash inside recovery."""
 _WRITES_ON = 0.05
-"""How likely somebody writes behind a recovery, and loses power again."""
+"""How likely another writes after a recovery, and loses power again."""
 _WENT_ON = _DEEPEST + 1
-"""The depth of what was cut behind that: nobody writes on there, or with many samples each such
+"""The depth of what was cut after that: nobody writes on there, or with many samples each such
 state would lead to more than one other, without end."""
 
 
@@ -142,16 +142,16 @@ class Report:
 
 @dataclass
 class Explorer:
-    """Cuts the power at every call of a scenario, so many times each."""
+    """Cuts the power at every call of a scenario, ``samples`` times each."""
 
     rng: Random
     samples: int = 6
     likely: float = 1.0
     """How likely a call is looked at."""
     kill_every: int = 4
-    """A process is killed before every so many calls."""
+    """A process is killed before every Nth call."""
     again: float = 1.0
-    """How likely a state is recovered a second time, behind another power cut."""
+    """How likely a state is recovered a second time, after another power cut."""
     report: Report = field(default_factory=Report)
 
     def run(
@@ -200,7 +200,7 @@ class Explorer:
             self._state(left, history, f"{where}, cut {number}", depth)
 
     def _observe(self, vfs: MemoryVfs, history: History, shown: dict[str, bytes]) -> None:
-        """Let a reader look whenever a watermark or the start changed."""
+        """Let a reader look whenever a high watermark or the start changed."""
         now = {
             path: file.data
             for path, file in vfs.top.files().items()
@@ -222,7 +222,7 @@ class Explorer:
             history.seen |= {(*place, start + n): value for n, value in enumerate(values)}
 
     def _killed(self, vfs: MemoryVfs, history: History, where: str) -> None:
-        """Kill, let somebody else recover and a reader look, then cut the power."""
+        """Kill, let another process recover and a reader look, then cut the power."""
         self.report.killed += 1
         left = vfs.kill()
         self._guarded(where, lambda: self._observe_recovery(left, history))
@@ -241,7 +241,7 @@ class Explorer:
         self._observe(vfs, history, {})
 
     def _append(self, store: Store, history: History, topic: str, partition: int) -> None:
-        """What somebody else writes who comes after a kill."""
+        """What another process writes that comes after a kill."""
         value = b"later-%d" % len(history.tried)
         history.tried.add(value)
         written = store.append(topic, partition, [value])

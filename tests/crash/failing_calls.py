@@ -1,6 +1,6 @@
 """Stories in which call n fails, for every n: what was acknowledged stays, every error is typed.
 
-Behind each failure come a power cut at once, and a kill after which somebody else recovers, a
+After each failure come a power cut at once, and a kill after which another process recovers, a
 reader looks and then the power is cut.
 """
 
@@ -157,7 +157,7 @@ def groups(world: World) -> None:
 
 
 def unsynced(world: World) -> None:
-    """Closed segments that only the commit behind them syncs."""
+    """Sealed segments that only the commit after them syncs."""
     with suppress(StorageError):
         for value in (b"a", b"b"):
             world.append_lazily("t", 0, value.ljust(2 * BIG, b"."))
@@ -268,14 +268,14 @@ def sweep(
 
 
 def sweep_pairs(name: str, pairs: int, seed: int) -> tuple[int, list[str]]:
-    """Let two calls of a story fail, by chance, so many times."""
+    """Let two calls of a story fail, by chance, ``times`` times."""
     story, rng = STORIES[name], Random(f"{seed} {name}")
     base = new_store(story.topics, **story.settings)
     calls = play(base, story)[2].calls
     every, violations = list(faults_of(calls)), list[str]()
     for _ in range(pairs):
         first, second = rng.sample(every, 2)
-        # Behind a failure fewer calls may come, or others: the second is drawn near the first.
+        # After a failure fewer calls may come, or others: the second is drawn near the first.
         near = Fault(min(first.nth + rng.randrange(1, 20), len(calls)), second.how)
         violations += _try(name, base, calls, first, near)
     return pairs, violations
@@ -292,13 +292,13 @@ def _try(name: str, base: MemoryVfs, calls: list[str], *faults: Fault) -> list[s
 
 
 def cuts_after_a_failure(name: str) -> tuple[int, list[str]]:
-    """Let the disk be full at every call of a story, and cut the power at every call behind it."""
+    """Let the disk be full at every call of a story, and cut the power at every call after it."""
     story = STORIES[name]
     base = new_store(story.topics, **story.settings)
     calls = play(base, story)[2].calls
     known, violations = set[int](), list[str]()
     for nth in range(1, len(calls) + 1):
-        for behind, (cut, history) in enumerate(_cuts_behind(base, story, nth)):
+        for behind, (cut, history) in enumerate(_cuts_after(base, story, nth)):
             files = frozenset((path, file.data) for path, file in cut.top.files().items())
             if (state := hash((files, frozenset(history.acked)))) in known:
                 continue
@@ -311,8 +311,8 @@ def cuts_after_a_failure(name: str) -> tuple[int, list[str]]:
     return len(known), violations
 
 
-def _cuts_behind(base: MemoryVfs, story: Story, nth: int) -> list[tuple[MemoryVfs, History]]:
-    """What the disk holds, and what was promised, before each call behind the one that fails."""
+def _cuts_after(base: MemoryVfs, story: Story, nth: int) -> list[tuple[MemoryVfs, History]]:
+    """What the disk holds, and what was promised, before each call after the one that fails."""
     vfs = base.kill()
     found: list[tuple[MemoryVfs, History]] = []
 

@@ -1,7 +1,7 @@
-"""Long work that a power cut interrupts, and somebody takes up again.
+"""Long work that a power cut interrupts, and another process takes up again.
 
 A conversion goes on where its target ends; a merge puts one segment in the place of several; the
-log of a topic without syncs ends at its first bad place, and what stands behind it is set aside.
+log of a topic without syncs ends at its first bad place, and what stands after it is set aside.
 The power is cut at every call of these. Each raises an ``AssertionError``, or the engine's own
 error, when something was lost or invented.
 """
@@ -75,7 +75,7 @@ class Source(Store):
 
 
 def conversions() -> int:
-    """Records are counted anew in a native target; the power fails at any call of it.
+    """Records are counted again in a native target; the power fails at any call of it.
 
     Not into a broker's directory: there it may leave an end that is damaged, which the comparison
     at the end of a conversion finds.
@@ -116,7 +116,7 @@ def merges() -> int:
 
 
 def set_aside(bad: int) -> int:
-    """Of four closed segments that nobody synced one is bad; a commit comes behind what is left."""
+    """Of four sealed segments that nobody synced one is bad; a commit comes after what is left."""
     vfs, history = new_store({"t": 1}, fsync="none", index_interval_bytes=0), History()
     world = World(vfs, history, CONFIG)
     for number in range(4):

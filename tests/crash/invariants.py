@@ -47,7 +47,7 @@ class History:
 
     acked: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     unsynced: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
-    """What a power cut may take until a commit comes behind it."""
+    """What a power cut may take until a commit comes after it."""
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     starts: dict[Place, int] = field(default_factory=dict)
     tried: set[bytes] = field(default_factory=set)
@@ -60,7 +60,7 @@ class History:
     unseen: set[bytes] = field(default_factory=set)
     """Records of commits that retention took before anybody saw them."""
     allowed: dict[Place, int] = field(default_factory=dict)
-    """The largest start that retention or a deletion was asked for: none may lie behind it."""
+    """The largest start that retention or a deletion was asked for: none may lie after it."""
 
     def forget(self, topic: str) -> None:
         """Nothing of a topic that is gone is expected any more; one of its name may come."""
@@ -101,7 +101,7 @@ class WatchedStore(Store):
             _, name, partition, *_, base = path.removesuffix(".log").split("/")
             if topic in (None, name):
                 self._allow(name, int(partition), int(base))
-        # A dead one's commit is finished first, and what it adds may be old at once.
+        # A crashed writer's commit is finished first, and what it adds may be old at once.
         for intent in _intents(self.vfs).pending():
             for part in intent.partitions:
                 self._allow(part.topic, part.partition, part.end)
@@ -159,7 +159,7 @@ class World:
         self.store = WatchedStore(self.vfs, self.config, self.history)
 
     def stage(self, app: str, version: int, counts: dict[Place, int], size: int = 8) -> Transaction:
-        """Stage so many records for each partition."""
+        """Stage a number of records for each partition."""
         self.jobs += 1
         job = f"job-{app}-{version}-{self.jobs}"
         made = {
@@ -193,7 +193,7 @@ class World:
         self.history.groups[at] = (offset, offset)
 
     def settle(self, topic: str, partition: int, upto: int) -> None:
-        """A commit, or another policy, made durable what stood there; what stood behind is lost."""
+        """A commit, or another policy, made durable what stood there; what came after is lost."""
         for at in [at for at in self.history.unsynced if at[:2] == (topic, partition)]:
             value = self.history.unsynced.pop(at)
             if at[2] < upto:
@@ -247,14 +247,14 @@ def forget_looks() -> None:
 def _look(store: Store) -> View:
     view: View = {}
     for topic in store.topics():
-        # A power cut may take what was shown: an error until somebody recovers, never a short read.
+        # A power cut may take what was shown: an error until a writer recovers, never a short read.
         lost = (DamagedLogError,) if has_no_syncs(store, topic) else ()
         try:
             ends = store.visible_ends(topic)
         except (RecoveryNeededError, TopicNotFoundError):
             continue
         for partition, end in enumerate(ends):
-            # Above the end if a power cut took the watermark of what retention kept; a writer
+            # Above the end if a power cut took the high watermark of what retention kept; a writer
             # puts that right, and a reader finds nothing until then.
             start = store.start_offset(topic, partition)
             offsets, values = list[int](), list[bytes]()
@@ -290,7 +290,7 @@ def retained(view: View, history: History) -> set[bytes]:
         for (topic, partition, offset), value in known
         if (topic, partition) in view and offset < view[topic, partition][0]
     }
-    # Who retains finishes a dead one's commit first: nobody may have seen where it began.
+    # Who retains finishes a crashed writer's commit first: nobody may have seen where it began.
     for txn in history.transactions:
         for place in txn.values.keys() & view.keys():
             start = view[place][0]

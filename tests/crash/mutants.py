@@ -171,8 +171,8 @@ def unsynced_folders(patch: pytest.MonkeyPatch) -> None:
     replaced(durable.sync_directories, durable.make_directories, by)(patch)
 
 
-def tombless(patch: pytest.MonkeyPatch) -> None:
-    """Segments are deleted without a tomb, newest first."""
+def no_deletion_markers(patch: pytest.MonkeyPatch) -> None:
+    """Segments are deleted without a deletion marker, newest first."""
 
     def drop(vfs: Vfs, directory: str, bases: Any, new_start: int) -> None:  # noqa: ARG001
         deletion_markers.remove_marked(vfs, directory, tuple(reversed(bases)))
@@ -262,7 +262,7 @@ MUTANTS: dict[str, Mutant] = {
     "the ledger is not asked": Mutant(without(Ledger, "has", lambda *_: False), "commits"),
     "the intent goes before the entry": Mutant(intent_goes_first, "commits"),
     "ends are published one by one": Mutant(publish_one_by_one, "commits"),
-    "published ends are not synced": Mutant(replaced(high_watermark.make_durable), "commits"),
+    "high watermarks are not synced": Mutant(replaced(high_watermark.make_durable), "commits"),
     "abort deletes what is decided": Mutant(abort_does_not_look, "commits"),
     # Recovery and redo
     "lost ends are worked out without looking at intents": Mutant(
@@ -288,12 +288,14 @@ MUTANTS: dict[str, Mutant] = {
         "syncs again",
     ),
     # Retention and topics
-    "segments are deleted without a tomb": Mutant(tombless, "drop many around unlink"),
+    "segments are deleted without a deletion marker": Mutant(
+        no_deletion_markers, "drop many around unlink"
+    ),
     # Locks
     "a partition's lock is not taken": Mutant(
         replaced(locked, no_lock, by=(PartitionLog,)), "two writers"
     ),
-    "the lock over visible ends is not taken": Mutant(
+    "the lock over high watermarks is not taken": Mutant(
         replaced(locked, no_lock, by=(high_watermark.publish, high_watermark.rebuild)),
         "two writers",
     ),

@@ -45,7 +45,7 @@ def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_index(patch: pytest.MonkeyPatch) -> None:
-    """Indexes of closed segments count whatever their checksum says."""
+    """Indexes of sealed segments count whatever their checksum says."""
 
     def read(vfs: Vfs, directory: str, base: int, kind: Any, log_size: int) -> Any:  # noqa: ARG001
         data = index_files.read_index(vfs, directory, base, kind) or b""
@@ -92,7 +92,7 @@ def any_size_is_resumed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tail, "resume", trusting)
 
 
-def durable_point_is_forgotten(step: str) -> Patch:
+def recovery_point_is_forgotten(step: str) -> Patch:
     """A step of recovery takes a log for whole that ends too early."""
 
     def change(patch: pytest.MonkeyPatch) -> None:
@@ -118,20 +118,20 @@ CHECKS: dict[str, Mutant] = {
         unchecked(frame.unpack_header, frame.check_frame), "wrong bytes of .log"
     ),
     "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
-    "the checksum of visible ends is not compared": Mutant(
+    "the checksum of high watermarks is not compared": Mutant(
         unchecked(high_watermark.unpack), "wrong bytes of watermark"
     ),
     "checksums of state words are not compared": Mutant(unchecked(state.unpack), "wrong words"),
     "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
     "a log that ends too early is not noticed": Mutant(
-        durable_point_is_forgotten("_recover_tail"), "cut logs"
+        recovery_point_is_forgotten("_recover_tail"), "cut logs"
     ),
     "a log that is gone is not noticed": Mutant(
-        durable_point_is_forgotten("_recover_empty"), "removed logs"
+        recovery_point_is_forgotten("_recover_empty"), "removed logs"
     ),
     "sealed indexes are believed": Mutant(any_index, "wrong bytes of .timeidx"),
     "entries of indexes are believed": Mutant(entries_are_believed, "wrong bytes of .idx"),
-    "a topic that was made anew is not noticed": Mutant(any_topic_of_the_name, "made anew"),
+    "a recreated topic is not noticed": Mutant(any_topic_of_the_name, "recreated topics"),
     "staged files are not compared when they are applied": Mutant(
         replaced(frame_checksum, AnyChecksum, by=(append_staged.read_part,)), "other parts"
     ),

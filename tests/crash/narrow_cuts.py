@@ -34,7 +34,7 @@ def cut_at_every_call(vfs: MemoryVfs, history: History, when: Callable[[], bool]
 
 
 def repaired_syncs() -> None:
-    """A sync fails; the power fails at every call of who copies the doubtful file anew."""
+    """A sync fails; the power fails at every call of who copies the doubtful file to a new one."""
     story = STORIES["appends"]
     base = new_store(story.topics, **story.settings)
     calls = play(base, story)[2].calls
@@ -48,8 +48,8 @@ def repaired_syncs() -> None:
 def old_frames() -> None:
     """A torn tail is cut, a commit of the same size takes its place, and the power fails again.
 
-    Behind the torn frame stood a whole one, which begins where a sector does: if the cut was not
-    durable before the commit was written, it stands behind the commit's records now.
+    After the torn frame stood a whole one, which begins where a sector does: if the cut was not
+    durable before the commit was written, it stands after the commit's records now.
     """
     settings = {"fsync": "interval", "fsync_interval_ms": 3_600_000}
     vfs, history = new_store({"t": 1}, **settings), History()
@@ -62,7 +62,7 @@ def old_frames() -> None:
 
     def cut(kind: str, path: str) -> None:
         if kind == "fsync" and path.endswith(".log"):
-            left = torn.power_cut(_old_behind_new, b"old frames......")
+            left = torn.power_cut(_old_after_new, b"old frames......")
             check_recovered(left, recover(left, history.copy(), Random(0)), history.copy())
 
     torn.hook = cut
@@ -74,7 +74,7 @@ def _sector(items: Sequence[Item], sector: int, age: int) -> dict[Item, int]:
     return {item: age for item in items if item.what >= 0 and item.part == sector}
 
 
-def _old_behind_new(items: Sequence[Item]) -> Choice:
+def _old_after_new(items: Sequence[Item]) -> Choice:
     """Sizes and all from the sixth sector on as they were; the others are new."""
     old = (item for item in items if item.what >= 0 and (item.part < 0 or item.part > 4))
     return {**kept(items), **dict.fromkeys(old, 0)}
@@ -99,7 +99,7 @@ def killed_stagers() -> None:
 
 
 def closed_unsynced() -> None:
-    """A topic without syncs closes a segment and begins another; then comes a commit."""
+    """A topic without syncs seals a segment and begins another; then comes a commit."""
     vfs = new_store({"t": 1}, fsync="none")
     world = World(vfs, History(), CONFIG)
     world.append_lazily("t", 0, b"closed")
@@ -111,7 +111,7 @@ def closed_unsynced() -> None:
 
 
 def killed_makers() -> None:
-    """Who makes a topic is killed at any call, somebody else writes to it, and the power fails."""
+    """The maker of a topic is killed at any call, another writes to it, and the power fails."""
     written = 0
     for calls in range(80):
         vfs = new_store({"t": 1})
@@ -133,5 +133,5 @@ CUTS: dict[str, Callable[[], None]] = {
     "repaired syncs": repaired_syncs,
     "old frames": old_frames,
     "killed stagers": killed_stagers,
-    "closed segments": closed_unsynced,
+    "sealed segments": closed_unsynced,
 }

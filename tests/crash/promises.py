@@ -1,8 +1,8 @@
 """Small things that are durable once they are said to be: settings, partitions, groups, identity.
 
 The power is cut before every call of each, in several ways: what is there then is the old or the
-new, never damage, and writers go on. Behind it only the new may be there. The same for somebody who
-comes after one that was killed at any of those calls.
+new, never damage, and writers go on. After it only the new may be there. The same for a process
+that comes after one that was killed at any of those calls.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class MemoryVfs:
         self.hook: Callable[[str, str], None] | None = None
         self.calls = 0
         self.crash_after: int | None = None
-        """Let so many changing calls through, then raise ``CrashError`` from all that follow."""
+        """Let this many changing calls through, then raise ``CrashError`` from all that follow."""
         self.enforce_modes = True
         """Whether read-only files refuse writers, as they do unless the user is root."""
         self.now = T0_US
@@ -119,7 +119,7 @@ class MemoryVfs:
         with self._lock:
             kind = mode.partition("+")[0]
             if kind == "create":
-                # Before anything is looked at: the hook may let somebody else come first.
+                # Before anything is looked at: the hook may let another process come first.
                 self._enter("create", path)
                 folder, name = self._place(path)
                 if name in folder.names:

@@ -88,14 +88,14 @@ def topics_come_and_go(world: World) -> None:
 
 
 def lazy_topic(world: World) -> None:
-    """Appends that wait for a sync, or never get one, and a commit behind them."""
+    """Appends that wait for a sync, or never get one, and a commit after them."""
     world.append_lazily("t", 0, b"lazy-1")
     world.append_lazily("t", 1, b"lazy-2")
     world.commit(world.stage("app", 1, {("t", 0): 2, ("t", 1): 1}))
 
 
 def without_syncs(world: World) -> None:
-    """Segments that nobody syncs; a commit makes them durable, and more come behind it."""
+    """Segments that nobody syncs; a commit makes them durable, and more come after it."""
     for number in range(5):
         world.append_lazily("t", 0, (b"early-%d" % number).ljust(BIG, b"."))
     world.append_lazily("t", 1, b"early")
@@ -195,7 +195,7 @@ def explore(name: str, explorer: Explorer) -> None:
 
 
 def explore_successor(explorer: Explorer, where: Callable[[str, str], bool] | None = None) -> None:
-    """Kill a committer at every call; somebody else goes on, and then the power fails."""
+    """Kill a committer at every call; another process goes on, and then the power fails."""
     steps: list[tuple[str, str]] = []
     commit_and_die(None, steps)
     for calls, step in enumerate(steps):
@@ -206,7 +206,7 @@ def explore_successor(explorer: Explorer, where: Callable[[str, str], bool] | No
 
 
 def commit_and_die(calls: int | None, steps: list[tuple[str, str]]) -> tuple[MemoryVfs, History]:
-    """The files and the history as a committer leaves them that dies after so many calls."""
+    """The files and the history as a committer leaves them that is killed after ``calls`` calls."""
     vfs = new_store({"t": 2, "u": 1})
     world = World(vfs, History(), CONFIG)
     world.append("t", 0, b"first")

@@ -25,7 +25,7 @@ _ROLLED = segment(Path(), 0).name
 
 
 class FailingAppend:
-    """Appends until the second segment cannot be written; then goes on when told, call by call."""
+    """Appends until the second segment cannot be written; then goes on when asked, call by call."""
 
     def __init__(self, path: Path, *, again: bool, rolled: str = _ROLLED) -> None:
         self._rolled = rolled
@@ -40,7 +40,7 @@ class FailingAppend:
         assert self._parked.acquire(timeout=30)
 
     def go_on(self, calls: int) -> None:
-        """Let it make so many calls."""
+        """Let it make this many calls."""
         while calls and not self._over:
             calls -= 1
             self._turn.release()

@@ -50,7 +50,7 @@ def restored(file: Path) -> Iterator[bytes]:
 
 
 def two_segments(path: Path) -> None:
-    """Offsets 0, 1 in a closed segment and 2, 3 in the open one, an entry for each frame."""
+    """Offsets 0, 1 in a sealed segment and 2, 3 in the open one, an entry for each frame."""
     with make_store(path, index_interval_bytes=0) as store:
         for number in range(COUNT):
             store.append(TOPIC, 0, [b"%d" % number], timestamps=[T0 + 10 * number])
@@ -146,7 +146,7 @@ def test_no_bit_of_the_watermark_shows_readers_a_wrong_end(tmp_path: Path) -> No
 
 
 @pytest.mark.row(16, 21)
-def test_no_bit_of_a_tomb_brings_its_segment_back(tmp_path: Path) -> None:
+def test_no_bit_of_a_deletion_marker_brings_its_segment_back(tmp_path: Path) -> None:
     two_segments(tmp_path)
     tomb = segment(tmp_path, 0, ".tomb")
     for bit, flipped in flips(pack_marker(2)):
@@ -174,7 +174,7 @@ def test_no_wrong_byte_of_any_file_gives_a_wrong_answer_or_costs_a_durable_byte(
         (".frames", 11, {"finished": 100, "refused": 100}),
     ],
 )
-def test_no_wrong_byte_of_what_a_dead_process_left_shows_a_part_or_a_wrong_record(
+def test_no_wrong_byte_of_what_a_crashed_process_left_shows_a_part_or_a_wrong_record(
     kind: str, step: int, least: dict[str, int]
 ) -> None:
     """A merge is ended or not, a commit happens whole or its partitions refuse writers."""
@@ -212,7 +212,7 @@ def corrupt_swap_entries(data: bytes) -> bytes:
     return data[16:32] + data[:16] + data[32:]
 
 
-def corrupt_point_behind(data: bytes) -> bytes:
+def corrupt_point_after(data: bytes) -> bytes:
     return data[:8] + (1 << 40).to_bytes(8, "big") + data[16:]
 
 
@@ -229,7 +229,7 @@ def corrupt_point_between(data: bytes) -> bytes:
         corrupt_drop_entries,
         corrupt_repeat_entries,
         corrupt_swap_entries,
-        corrupt_point_behind,
+        corrupt_point_after,
         corrupt_point_between,
     ],
 )

@@ -149,7 +149,7 @@ def test_commits_of_processes_that_are_stopped_and_continued_are_seen_whole(
     appended = {**APPENDED_PLACES, "lossy": [[("lossy", 0)]]}
     children = start(processes, tmp_path, committed, COMMITS)
     children += start(processes, tmp_path, appended, COMMITS, task="append_in_turn")
-    deleting = processes.start("delete_behind", tmp_path, topic="lossy", until=COMMITS, keep=KEPT)
+    deleting = processes.start("delete_after", tmp_path, topic="lossy", until=COMMITS, keep=KEPT)
     stop_and_go, losing = StopAndGo([*children, deleting]), LosingReader(tmp_path, "lossy")
 
     def disturb() -> None:

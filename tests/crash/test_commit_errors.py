@@ -1,6 +1,6 @@
 """A commit in which the nth call fails, for every n: all or nothing, once, and never both.
 
-What Spark does after a failed commit is done here too: it aborts. Then somebody else opens the
+What Spark does after a failed commit is done here too: it aborts. Then another process opens the
 store and writes, the commit is repeated from new staging, and in the end the power is cut: what was
 acknowledged must be durable whatever failed before.
 """
@@ -71,7 +71,7 @@ def failing(nth: int, number: int, kind: str = "") -> Hook:
 def aftermath(
     vfs: MemoryVfs, history: History, staged: Transaction, error: Exception | None, *, abort: bool
 ) -> bool:
-    """Everything that happens behind a commit; return whether its records are there."""
+    """Everything that happens after a commit; return whether its records are there."""
     history = history.copy()
     history.transactions = (staged,)
     if abort:
@@ -199,7 +199,7 @@ def test_full_disk_before_the_commit_point_says_that_nothing_was_added() -> None
 
 
 @pytest.mark.row(9)
-def test_full_disk_behind_the_commit_point_is_finished_when_there_is_space() -> None:
+def test_full_disk_after_the_commit_point_is_finished_when_there_is_space() -> None:
     base, history, staged = prepared()
     full = True
 

@@ -86,14 +86,14 @@ def check_left(path: Path, calls: int) -> None:
     assert errors(store) == []
     assert store.offsets("t", 0).end == 1 + COMMIT["t", 0]
     left = list((path / "staging").iterdir())
-    # Killed before its commit point, or behind the last step, it stays until the sweep.
+    # Killed before its commit point, or after the last step, it stays until the sweep.
     assert left == [] or calls % 3
 
 
-def test_append_of_another_process_comes_behind_a_commit_that_was_decided(
+def test_append_of_another_process_comes_after_a_commit_that_was_decided(
     original: Path, tmp_path: Path, processes: Processes
 ) -> None:
-    """Killed right behind the commit point, before anything was applied."""
+    """Killed right after the commit point, before anything was applied."""
     path = tmp_path / "store"
     for calls in range(100):
         shutil.copytree(original, path)

@@ -11,7 +11,7 @@ from tests.crash.exploration import describe, explore_story, explore_until
 from tests.support.sizes import PROCESSES, SAMPLES, SEED, STATES
 
 _SHOWN = 50_000
-"""After so many states it is said how far we are."""
+"""How many states there are between two lines of progress."""
 
 
 @pytest.mark.row(1, 2, 3, 4)
@@ -42,7 +42,7 @@ def test_a_store_that_lost_power_leaves_no_thread_behind() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_an_exploration_ends_however_often_somebody_writes_on(
+def test_an_exploration_ends_however_often_another_writer_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(explorer, "_WRITES_ON", 1.0)

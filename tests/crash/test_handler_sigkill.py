@@ -1,4 +1,4 @@
-"""A process is killed while its handlers write: whatever it was told is durable, is."""
+"""A process is killed while its handlers write: whatever it was promised is durable."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.sizes import LONG, SEED
 
 
 @pytest.mark.row(1, 4)
-def test_a_conversion_goes_on_behind_a_power_cut_at_any_call() -> None:
+def test_a_conversion_goes_on_after_a_power_cut_at_any_call() -> None:
     with quickly(SEED):
         assert conversions() > 100
 

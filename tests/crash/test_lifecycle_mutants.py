@@ -20,7 +20,7 @@ from tests.support.sizes import SEED
 
 
 def remove_at_once(vfs: Vfs, directory: str, bases: Sequence[int], end: int) -> None:  # noqa: ARG001
-    """Copies go without a tomb, the highest first."""
+    """Copies go without a deletion marker, the highest first."""
     deletion_markers._remove_files(vfs, directory, [*reversed(bases)], [])
 
 
@@ -37,7 +37,7 @@ def short(self: SegmentRewriter) -> Rewritten:
 
 FINISH = SegmentRewriter.finish
 MUTANTS = {
-    "copies go without a tomb": Mutant(
+    "copies go without a deletion marker": Mutant(
         replaced(deletion_markers.drop_merged, remove_at_once, by=(Replacer,)), "merge"
     ),
     "what waits is not written": Mutant(without(SegmentRewriter, "finish", short), "merge"),

@@ -1,4 +1,4 @@
-"""Power cuts and kills at every call of the operations that look after a log.
+"""Power cuts and kills at every call of the operations that maintain a log.
 
 Merging, recompressing and deleting are explored like everything else: what was acknowledged stays
 at its offset. Compaction makes holes, so it has its own explorer: after every crash, and for every
@@ -74,7 +74,7 @@ def deletes_all_and_commits(world: World) -> None:
 
 
 def merges_beside_a_deletion(world: World) -> None:
-    """Somebody deletes what is being merged, while the new file is written."""
+    """Another process deletes what is being merged, while the new file is written."""
     small_segments(world, 4)
     deleted = False
 

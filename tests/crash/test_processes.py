@@ -155,7 +155,7 @@ def test_lock_of_a_killed_process_is_free_and_the_next_owner_recovers(
     store = reopen(tmp_path, lock_timeout_ms=5000)
     assert values(store) == [b"a"]
     assert store.append(TOPIC, 0, [b"b"]).start in (1, 2)
-    # The dead process had written a whole frame that nobody acknowledged: kept or not, not torn.
+    # The crashed process had written a whole frame that nobody acknowledged: kept or not, not torn.
     assert values(store) in ([b"a", b"b"], [b"a", b"half", b"b"])
     assert errors(store) == []
 
@@ -189,7 +189,7 @@ def test_waiting_writer_gets_its_turn(tmp_path: Path, processes: Processes) -> N
     thread.join()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
 def test_user_who_is_not_root_recovers_a_sealed_segment(processes: Processes) -> None:
     """Outside of pytest's directories, which only their owner may enter."""
     path = Path(tempfile.mkdtemp(prefix="cursus-user-"))

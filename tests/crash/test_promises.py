@@ -18,6 +18,6 @@ def test_what_is_said_to_be_done_outlives_a_power_cut(name: str) -> None:
 
 @pytest.mark.row(3)
 @pytest.mark.parametrize("name", PROMISES)
-def test_what_is_done_behind_a_killed_process_outlives_a_power_cut(name: str) -> None:
+def test_what_is_done_after_a_killed_process_outlives_a_power_cut(name: str) -> None:
     with quickly(SEED):
         assert keep(name, killed=True) > 100

@@ -54,7 +54,7 @@ def assert_dense(end: int, count: int) -> None:
 
 
 def assert_nothing_invented(read: list[bytes], acked: dict[int, bytes]) -> None:
-    """What was not acknowledged is at most the one append a writer died in, its first records."""
+    """What was not acknowledged is at most the first records of the append a kill interrupted."""
     extra = [value for offset, value in enumerate(read) if offset not in acked]
     runs = [value.partition(b"-")[0] for value in extra]
     for run in set(runs):

@@ -27,14 +27,14 @@ _REPLACED = "replace > replace_file"
 # The cheapest detector of each.
 NOTICED = {
     "Catalog.create 2 > fsync_dir": "promise of the first boot",
-    "Catalog.add_partitions.grown > fsync_dir": "promise behind a kill of more partitions",
+    "Catalog.add_partitions.grown > fsync_dir": "promise after a kill of more partitions",
     "Catalog._prepare 2 > create_file > fsync": "promise of the first boot",
     "Catalog._prepare > fsync_dir": "promise of the first boot",
     "Catalog._make_partition > fsync_dir": "promise of more partitions",
     "Catalog.delete > fsync_dir": "topics",
     f"Catalog._rewrite > {_REPLACED} > fsync": "promise of a setting",
     f"Catalog._rewrite > {_REPLACED} > fsync_dir": "promise of a setting",
-    "commit > sync_directories > fsync_dir": "promise behind a kill of offsets of a group",
+    "commit > sync_directories > fsync_dir": "promise after a kill of offsets of a group",
     f"commit > {_REPLACED} > fsync": "promise of offsets of a group",
     f"commit > {_REPLACED} > fsync_dir": "promise of offsets of a group",
     f"create > {_REPLACED} > fsync": "promise of the first boot",
@@ -62,7 +62,7 @@ NOTICED = {
     "_TaskFiles.finish > fsync_dir": "commits",
     "_TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
     "Tail.adopt_file > fsync_dir": "large commits",
-    "Tail._sync_sealed > sync_file > fsync": "closed segments",
+    "Tail._sync_sealed > sync_file > fsync": "sealed segments",
     "make_durable > fsync_dir": "commits",
     f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
@@ -85,7 +85,7 @@ NOTICED = {
     "RowFiles.rewind > fsync_dir": "commits in rustlog",
     "RowFiles._create > fsync_dir": "appends in rustlog",
     "RowFiles._write > fsync": "appends in rustlog",
-    "RowFiles._raise_watermark > replace_file > fsync_dir": "watermarks in cursus-broker",
+    "RowFiles._raise_watermark > replace_file > fsync_dir": "high watermarks in cursus-broker",
     "drop_files > fsync_dir": "deletions in rustlog",
 }
 _LOCKS_FOLDER = "ensure_lock_file > make_directories > fsync_dir"
@@ -93,21 +93,21 @@ _LOCKS = ("ensure_lock_file > create_file > fsync", "ensure_lock_file > fsync_di
 _COVERED = "sync_directories > make_directories > fsync_dir"
 _HINT = "never the truth: a damaged, missing or older one makes a recovery longer, no more"
 _MARKS = "marks that are lost or older let a compaction do some of its work again"
-_NAME = "the name of a tomb decides, whatever it holds"
+_NAME = "the name of a deletion marker decides, whatever it holds"
 ARGUED_HARMLESS = {
     **{site: "a lock holds nothing, and is made again" for site in every_site() if
        site.endswith(_LOCKS)},
-    **{site: "the same folders are synced right behind it" for site in every_site() if
+    **{site: "the same folders are synced right after it" for site in every_site() if
        site.endswith(_COVERED)},
     "Catalog.create > sync_directories > fsync_dir": (
         "who writes to a partition first syncs all folders above it"
     ),
     "Catalog._make_partition > make_directories > fsync_dir": (
-        "the same folders are synced right behind it, or by who asked for partitions"
+        "the same folders are synced right after it, or by who asked for partitions"
     ),
     "Catalog._prepare 1 > create_file > fsync": "a lock file is empty",
     "Catalog._prepare 3 > create_file > fsync": (
-        "visible ends that are torn fail their checksum and are worked out from the log"
+        "high watermarks that are torn fail their checksum and are worked out from the log"
     ),
     "Catalog._make_partition > create_file > fsync": "a lock file is empty",
     "merge > ensure_lock_file > make_directories > fsync_dir": (
@@ -121,10 +121,10 @@ ARGUED_HARMLESS = {
         "the folder holds a lock and what is pending below"
     ),
     "create > ensure_lock_file > make_directories > fsync_dir": (
-        "the same boot makes `topics` behind it, and syncs the root then"
+        "the same boot makes `topics` after it, and syncs the root then"
     ),
     f"create > {_REPLACED} > fsync_dir": (
-        "the same boot writes the first checkpoint behind it, and syncs the folder then; a repair "
+        "the same boot writes the first checkpoint after it, and syncs the folder then; a repair "
         "finds the identity in the topics again"
     ),
     "commit > ensure_lock_file > make_directories > fsync_dir": (
@@ -177,13 +177,13 @@ ARGUED_HARMLESS = {
     "put_in_place 2 > fsync_dir": (
         "the index that comes next is put into the same folder, and a stale one is noticed"
     ),
-    "RowFiles.rewind > keep_head > fsync_dir": "the same folder is synced behind it",
+    "RowFiles.rewind > keep_head > fsync_dir": "the same folder is synced after it",
     "RowFiles._cut > fsync": (
         "who finds an end that is not his own syncs it; needed only if it is his own, and a "
         "neighbour was killed in the middle of one write"
     ),
     "RowFiles._raise_watermark > replace_file > fsync": (
-        "a watermark that cannot be read counts for nothing, and all whole records are shown"
+        "a high watermark that cannot be read counts for nothing, and all whole records are shown"
     ),
     "put_in_place > replace_file > fsync": "a hint, and a stale one is noticed",
     "put_in_place > replace_file > fsync_dir": (
@@ -207,9 +207,9 @@ ARGUED_HARMLESS = {
     ),
 }  # fmt: skip
 ELSEWHERE = {
-    # A promise behind a kill takes too long to be kept twice: test_promises has it.
-    "Catalog.create 1 > fsync_dir": "promise behind a kill of the first boot",
-    # What a broker leaves unsynced is not among our stories: its test_compaction has it.
+    # A promise after a kill takes too long to be kept twice: test_promises has it.
+    "Catalog.create 1 > fsync_dir": "promise after a kill of the first boot",
+    # What a broker leaves unsynced is not among our stories: test_broker_compaction has it.
     "BrokerCompaction.sync > sync_file > fsync": "order of the calls",
 }
 

@@ -112,7 +112,7 @@ def test_tail_filled_with_anything_is_cut(crashed: Crashed, fill: str) -> None:
 
 
 def holes(crashed: Crashed) -> Iterator[bytes]:
-    """The first frame that was not acknowledged is a hole, the one behind it is whole."""
+    """The first frame that was not acknowledged is a hole, the one after it is whole."""
     start, end = crashed.frames()[2:4]
     yield crashed.log[:start] + bytes(end - start) + crashed.log[end:]
     yield crashed.log[: start + 64] + bytes(end - start - 64) + crashed.log[end:]
@@ -158,7 +158,7 @@ def nothing_published(path: Path) -> None:
 
 @pytest.mark.row(6)
 @pytest.mark.parametrize("lose", [no_checkpoint, nothing_published])
-def test_bad_frame_below_the_durable_point_closes_the_partition_and_deletes_nothing(
+def test_bad_frame_below_the_recovery_point_closes_the_partition_and_deletes_nothing(
     tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     damaged(tmp_path)
@@ -210,7 +210,7 @@ def test_damage_repaired_from_a_copy_opens_the_partition_again(tmp_path: Path) -
     assert values(store) == [b"a", b"b", b"c"]
 
 
-def test_without_syncs_any_tail_is_cut_even_below_the_visible_end(tmp_path: Path) -> None:
+def test_without_syncs_any_tail_is_cut_even_below_the_high_watermark(tmp_path: Path) -> None:
     with make_store(tmp_path, fsync="none") as store:
         for number in range(3):
             store.append(TOPIC, 0, [b"%d" % number])

@@ -59,7 +59,7 @@ def lose(path: Path, base: int, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "left"), [("empty", 2), ("torn", 3), ("a frame less", 3), ("garbled", 3)]
 )
-def test_the_log_ends_at_the_first_bad_place_whatever_stands_behind_it(
+def test_the_log_ends_at_the_first_bad_place_whatever_stands_after_it(
     how: str, left: int, tmp_path: Path
 ) -> None:
     four_segments(tmp_path)
@@ -155,7 +155,7 @@ def test_no_reader_sees_a_part_of_a_commit_where_more_was_shown_before() -> None
     vfs = new_store({"t": 2}, fsync="none", **SMALL)
     world = World(vfs, History(), CONFIG)
     world.append_lazily("t", 0, b"a".ljust(BIG, b"."), b"b".ljust(BIG, b"."))
-    # The visible end may reach the disk although what it shows does not.
+    # The high watermark may reach the disk although what it shows does not.
     watermark.make_durable(vfs, "t")
     vfs = vfs.power_cut(lost, b"a second boot...")
     store = Store(vfs, CONFIG)

@@ -1,8 +1,8 @@
 """Two writers take turns: at every call of one, the other tries to do all of its own work.
 
 Locks must let the second in whole, or turn it away; whatever it gets done at whichever call of the
-first, both find their records where they were told. So it is if the second deletes the topic and
-makes another of its name.
+first, both find their records where they were promised. So it is if the second deletes the topic
+and makes another of its name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Second:
 
 
 def take_turns(at: int) -> int | None:
-    """The second comes at call ``at``; how often it was turned away, None behind the last call.
+    """The second comes at call ``at``; how often it was turned away, None after the last call.
 
     Raises:
         AssertionError: something that was acknowledged is not where it was said to be.
@@ -104,7 +104,7 @@ class Watched(FaultyVfs):
 
 
 class Maker:
-    """Deletes the topic and makes it anew at a given call, and appends at every later one."""
+    """Deletes the topic and recreates it at a given call, and appends at every later one."""
 
     def __init__(self, vfs: MemoryVfs, at: int) -> None:
         self._vfs = vfs
@@ -135,8 +135,8 @@ def values_of(vfs: MemoryVfs) -> set[bytes]:
     return {value for _, found in look(vfs).values() for value in found}
 
 
-def make_anew(at: int, act: Callable[[World], object]) -> bool:
-    """The topic is made anew at call ``at`` of what another does; False behind the last call.
+def recreate(at: int, act: Callable[[World], object]) -> bool:
+    """The topic is recreated at call ``at`` of what another does; False after the last call.
 
     Raises:
         AssertionError: something that was acknowledged is not there, and was not deleted.
@@ -156,15 +156,15 @@ def make_anew(at: int, act: Callable[[World], object]) -> bool:
     return not maker.waits
 
 
-def made_anew() -> int:
-    """Let the topic be made anew at every call of an append and of a commit; how many there are."""
+def recreated() -> int:
+    """Let the topic be recreated at every call of an append and of a commit; how many there are."""
     calls = 0
     for act in (
         lambda world: world.append("t", 0, b"first"),
         lambda world: world.commit(world.stage("app", 1, BOTH)),
     ):
         at = 1
-        while make_anew(at, act):
+        while recreate(at, act):
             at += 1
         calls += at
     return calls

@@ -1,7 +1,7 @@
 """Bytes that changed on the disk by themselves, and files that went: noticed, or without effect.
 
-Every byte of every file of a small store gets a wrong bit. A reader may then see less, or be told,
-but never see a wrong record; and no writer may cut or overwrite what was durable.
+Every byte of every file of a small store gets a wrong bit. A reader may then see less, or get an
+error, but never see a wrong record; and no writer may cut or overwrite what was durable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def small_store() -> MemoryVfs:
 
 
 def unfinished_store() -> MemoryVfs:
-    """A merge and a commit of two partitions that died when they were decided."""
+    """A merge and a commit of two partitions that were killed when they were decided."""
     vfs = new_store({"t": 2, "merged": 1}, segment_bytes=4096, frame_bytes=1024, frame_records=1)
     world = World(vfs, History(), CONFIG)
     for number in range(3):
@@ -68,7 +68,7 @@ def unfinished_store() -> MemoryVfs:
 
 
 class Answers(NamedTuple):
-    """What a fresh reader is told; None where it is told that something is wrong."""
+    """What a fresh reader is answered; None where the answer is an error."""
 
     view: View | None
     each: tuple[bytes, ...] | None
@@ -92,7 +92,7 @@ def read_all(vfs: MemoryVfs) -> Answers:
     """Everything that a fresh reader can ask for.
 
     Raises:
-        AssertionError: it is told in a way that no program can understand.
+        AssertionError: it is reported in a way that no program can understand.
     """
 
     def times(store: Store) -> tuple[int | None, ...]:
@@ -155,7 +155,7 @@ def flipped_bytes(rng: Random, kinds: tuple[str, ...] = KINDS) -> int:
 
 
 def unfinished_bytes(rng: Random, kinds: tuple[str, ...], step: int = 1) -> Counter[str]:
-    """Read and write with every wrong byte of what a dead process left; what came of the writes.
+    """Read and write with every wrong byte of what a crashed process left; what came of the writes.
 
     Raises:
         AssertionError: a reader got something that was not written, or a part of the commit.
@@ -169,7 +169,7 @@ def unfinished_bytes(rng: Random, kinds: tuple[str, ...], step: int = 1) -> Coun
         assert not read_all(vfs).contradicts(before), f"byte {at} of {path}"
         found = read_all(written_on(vfs, rng))
         whole = not found.contradicts(after)
-        assert whole or not found.contradicts(before), f"byte {at} of {path}, behind a writer"
+        assert whole or not found.contradicts(before), f"byte {at} of {path}, after a writer"
         outcomes["finished" if whole else "refused"] += 1
     return outcomes
 

@@ -1,4 +1,4 @@
-"""Files that somebody cut, removed or changed behind the engine's back: writers must notice."""
+"""Files that were cut, removed or changed without the engine: writers must notice."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def wrong_parts() -> None:
 
 
 def other_parts() -> None:
-    """Behind the commit point a staged file is another one, sound and as long: it stays out."""
+    """After the commit point a staged file is another one, sound and as long: it stays out."""
     vfs = new_store({"t": 1})
     world = World(vfs, History(), CONFIG)
     staged, other = (world.stage("app", version, {("t", 0): 1}) for version in (1, 2))

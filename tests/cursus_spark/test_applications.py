@@ -1,4 +1,4 @@
-"""Whole Spark applications: killed, retried, side by side, on a cluster, behind Connect, installed.
+"""Whole Spark applications: killed, retried, side by side, on a cluster, over Connect, installed.
 
 They all start when the first test asks, a few at a time, while a reader loops over their logs.
 """

@@ -149,7 +149,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
         "[CURSUS_END_EARLIEST_IN_BATCH] endingOffsets can't be earliest in a batch query. Use "
         "latest or an offset.",
     ),
-    "a start behind the end": (
+    "a start after the end": (
         {
             "subscribe": TOPIC,
             "startingOffsets": '{"orders":{"0":2}}',
@@ -172,7 +172,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
         {"subscribe": "users"},
         "[CURSUS_TOPIC_NOT_FOUND] Topic 'users' does not exist in {path}. Topics found: orders.",
     ),
-    "no record so young": (
+    "no record that recent": (
         {"subscribe": TOPIC, "startingTimestamp": "2999-01-01T00:00:00Z"},
         "[CURSUS_NO_OFFSET_FOR_TIMESTAMP] No record in orders-0 at or after 2999-01-01T00:00:00Z. "
         "Set startingOffsetsByTimestampStrategy to 'latest' to start at the end.",

@@ -33,7 +33,7 @@ JSON_FILES = [
 
 
 def blocks(kind: str) -> dict[str, str]:
-    """The document's fenced blocks of one kind, by the name behind it."""
+    """The document's fenced blocks of one kind, by the name after it."""
     found = re.findall(rf"^```{kind} (\S+)\n(.*?)^```$", DOCUMENT.read_text(), re.M | re.S)
     assert len({name for name, _ in found}) == len(found), "a block's name stands twice"
     return dict(found)

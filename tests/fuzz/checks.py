@@ -113,7 +113,7 @@ def check(seed: int, number: int) -> None:
         found = {}
     since = first_since(vfs, tree)
     if tree == "native" and not forged:
-        # A segment whose tomb is gone is one that was not deleted.
+        # A segment whose deletion marker is gone is one that was not deleted.
         if path in files or not path.endswith(".tomb"):
             compare(found, written(tree))
         # A file that is gone is missed by who reads or writes what it held, not by who asks for

@@ -63,7 +63,7 @@ def frames_of(data: bytes) -> frozenset[bytes]:
 
 
 def frame(data: bytes, rng: Random) -> None:
-    """Bytes that pass as a frame are one that was written, unless somebody forged checksums."""
+    """Bytes that pass as a frame are one that was written, unless checksums were forged."""
     forged = rng.random() < 0.5
     frames = sorted(frames_of(data))
     before = rng.choice(frames)
@@ -136,7 +136,7 @@ def broker_indexes(data: bytes, rng: Random) -> None:
     for parse in (parse_broker_index, parse_rustlog_index):
         entries = parse(changed, 300)
         if len(entries.positions) and int(entries.positions[-1]) > 300:
-            raise WrongBytesError("an entry points behind the log")
+            raise WrongBytesError("an entry points after the log")
 
 
 def json_file(data: bytes, rng: Random) -> None:
@@ -150,7 +150,7 @@ def json_file(data: bytes, rng: Random) -> None:
 
 
 def small_files(data: bytes, rng: Random) -> None:
-    """Watermark, tomb, state word, counts of rows and the broker's journal."""
+    """High watermark, deletion marker, state word, counts of rows and the broker's journal."""
     changed = mutated(data, rng)
     believed = {
         "watermark": watermark.unpack(changed) is not None,

@@ -64,7 +64,7 @@ def _once(data: bytes, rng: Random) -> bytes:
 
 
 def with_right_checksums(data: bytes, rng: Random) -> bytes:
-    """A segment whose first frame was changed by somebody who knows how to compute checksums."""
+    """A segment whose first frame was changed with checksums that are right."""
     if len(data) < HEADER_BYTES + TRAILER_BYTES:
         return data
     (length,) = struct.unpack_from(">I", data, 8)

@@ -1,6 +1,6 @@
 """Runs many fuzz inputs in children with little memory: an abort or a hang there fails the run.
 
-Each child notes the number of the input it works on, so that whoever looks at a dead one knows
+Each child notes the number of the input it works on, so that whoever looks at a killed one knows
 which input killed it: ``python -m tests.fuzz.runner SEED NUMBER`` tries that one alone.
 """
 
@@ -43,7 +43,7 @@ def _limit_memory() -> None:
 
 
 def _work(seed: int, numbers: range, notes: mmap.mmap) -> None:
-    """Try inputs until one fails; what is wrong stands in the notes behind the number."""
+    """Try inputs until one fails; what is wrong stands in the notes after the number."""
     _limit_memory()
     faulthandler.disable()
     gc.disable()
@@ -87,7 +87,7 @@ def outcome_of(status: int, notes: mmap.mmap) -> Outcome:
 
 
 def fuzz(seed: int, inputs: int, processes: int) -> list[Outcome]:
-    """Try so many inputs; the ones that went wrong. A child that died is followed by another."""
+    """Try this many inputs; the ones that went wrong. Another child follows one that crashed."""
     for tree in TREES:
         written(tree)  # every child has these from its parent
     share = -(-inputs // processes)
@@ -113,7 +113,7 @@ def fuzz(seed: int, inputs: int, processes: int) -> list[Outcome]:
 
 
 def main() -> int:
-    """Run so many inputs from a seed, or try one of them alone."""
+    """Run this many inputs from a seed, or try one of them alone."""
     if len(sys.argv) == 3:
         check(int(sys.argv[1]), int(sys.argv[2]))
         return 0

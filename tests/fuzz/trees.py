@@ -1,6 +1,6 @@
 """Small log directories of every layout, kept in ``tests/corpus`` as they stand on a disk.
 
-``python -m tests.fuzz.trees`` makes them anew, with the engine as it is. They stay as they are
+``python -m tests.fuzz.trees`` makes them again, with the engine as it is. They stay as they are
 otherwise: what an older release wrote must stay readable.
 """
 
@@ -50,7 +50,7 @@ def native(path: Path) -> None:
 
 
 def bury(path: Path) -> None:
-    """A deletion and a merge that died when they were decided, before any record was removed."""
+    """A deletion and a merge, killed when they were decided, before any record was removed."""
     vfs = faulty(path)
     store = Store(vfs, StoreConfig())
     store.create_topic("buried", 2, retention_bytes=0, frame_records=2)
@@ -74,7 +74,7 @@ def commit(store: Store, version: int) -> None:
 
 
 def die(kind: str, path: str) -> None:
-    """Behind the commit point, before the first record is in a log."""
+    """After the commit point, before the first record is in a log."""
     if kind == "pwritev" and path.endswith(".log"):
         raise CrashError(path)
 
@@ -148,7 +148,7 @@ def loaded(files: dict[str, bytes]) -> MemoryVfs:
 
 
 def make() -> None:
-    """Write the corpus anew."""
+    """Write the corpus again."""
     for tree in TREES:
         path = CORPUS / tree
         shutil.rmtree(path, ignore_errors=True)

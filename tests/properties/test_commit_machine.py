@@ -1,4 +1,4 @@
-"""Two writers driven by chance on disks that lose power, beside a model of what they were told."""
+"""Two writers driven by chance on disks that lose power, beside a model of the promises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PLACES = [("t", 0), ("t", 1), ("u", 0)]
 WRITERS = st.integers(0, 1)
 SIZES = st.sampled_from([8, 8, 700, 1400])
 SEEDS = st.integers(0, 1 << 32)
-# Without its watermark a topic shows nothing until a writer has worked it out again.
+# Without its high watermark a topic shows nothing until a writer has worked it out again.
 HINTS = (".idx", ".timeidx", "checkpoint.json", "watermark")
 
 
@@ -98,7 +98,7 @@ class CommitMachine(RuleBasedStateMachine):
 
     @rule(writer=WRITERS, data=st.data())
     def commit_again(self, writer: int, data: st.DataObject) -> None:
-        """A version that is in the ledger, or behind one that is, adds nothing."""
+        """A version that is in the ledger, or after one that is, adds nothing."""
         if self.history.committed:
             app, version = data.draw(st.sampled_from(sorted(self.history.committed)))
             world = self.worlds[writer]
@@ -125,7 +125,7 @@ class CommitMachine(RuleBasedStateMachine):
         store.retain()
         for partition in (0, 1):
             self.history.starts["t", partition] = store.start_offset("t", partition)
-        # Told by the records around them, which will be gone one day, too.
+        # Reported by the records around them, which will be gone one day, too.
         self.history.unseen |= retained(look(self.vfs), self.history)
 
     @rule(writer=WRITERS, place=st.sampled_from(PLACES), data=st.data())
@@ -260,7 +260,7 @@ def test_whatever_writers_and_disks_do_the_model_holds() -> None:
         )
 
 
-def test_retention_that_finishes_a_dead_commit_may_take_its_first_records() -> None:
+def test_retention_that_finishes_an_interrupted_commit_may_take_its_first_records() -> None:
     with quickly(SEED):
         machine = CommitMachine()
         machine.create(frame_bytes=1024, interval=0)

@@ -1,4 +1,4 @@
-"""A log that is looked after by chance beside a plain dict that does the same."""
+"""A log that is maintained by chance beside a plain dict that does the same."""
 
 from __future__ import annotations
 

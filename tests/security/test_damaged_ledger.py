@@ -1,4 +1,4 @@
-"""A damaged ledger entry or redo record: who is refused, who goes on, and that nothing is lost."""
+"""A damaged ledger entry or intent: who is refused, who goes on, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_only_the_application_of_a_damaged_entry_cannot_commit(damaged: Path) ->
 
 @pytest.mark.row(19)
 def test_recovery_does_not_go_on_without_a_damaged_entry(damaged: Path) -> None:
-    """It may hold the durable point: without it, durable records could be taken for a torn tail."""
+    """It may hold the recovery point: without it, durable records could look like a torn tail."""
     logs = tree(segments(damaged))
     for write in (
         lambda store: store.append(TOPIC, 0, [b"more"]),
@@ -90,7 +90,7 @@ def test_recovery_does_not_go_on_without_a_damaged_entry(damaged: Path) -> None:
 
 
 @pytest.mark.row(19)
-def test_a_damaged_redo_record_refuses_every_writer(tmp_path: Path) -> None:
+def test_a_damaged_intent_refuses_every_writer(tmp_path: Path) -> None:
     """Nobody can tell which partitions it names."""
     make_store(tmp_path).close()
     reopen(tmp_path).create_topic("other")

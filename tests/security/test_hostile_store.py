@@ -1,4 +1,4 @@
-"""A store that belongs to somebody else: whatever stands in it, nothing outside is touched."""
+"""A store that belongs to another user: whatever stands in it, nothing outside is touched."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_devices_in_any_place_are_refused_and_never_read(
 
 @pytest.mark.row(19)
 @pytest.mark.parametrize("kind", ["intents", "ledger"])
-def test_damaged_redo_records_and_ledger_refuse_writers_and_let_readers_read(
+def test_damaged_intents_and_ledger_refuse_writers_and_let_readers_read(
     kind: str, original: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
@@ -243,7 +243,7 @@ def test_damaged_redo_records_and_ledger_refuse_writers_and_let_readers_read(
         {"checksum": True},
     ],
 )
-def test_forged_redo_records_lead_nowhere(
+def test_forged_intents_lead_nowhere(
     change: dict[str, object], original: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "store"

@@ -87,7 +87,7 @@ def test_compressed_data_that_grow_beyond_their_claim_are_refused(codec: str) ->
         decode_body(claimed, padded)
 
 
-# In a process of its own: the most memory that a process ever had is only told as a whole.
+# In a process of its own: the most memory that a process ever had is only known as a whole.
 CLAIM = """
 import resource, sys
 from storage_core.errors import BrokenFrameError

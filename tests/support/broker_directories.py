@@ -71,7 +71,7 @@ class Kind:
         return files
 
     def index_of(self, payloads: Sequence[bytes], first: int, every: int) -> bytes:
-        """A right index with an entry for every so many-th record."""
+        """A right index with an entry for every Nth record."""
         entries, position = [], 0
         for at, payload in enumerate(payloads):
             if at % every == 0 and (position or self.layout == "rustlog"):
@@ -95,7 +95,7 @@ CURSUS, NESTED, BROKER, RUSTLOG, RUSTLOG12 = KINDS
 
 
 class Outcome(NamedTuple):
-    """What a read gave: records, and the error behind them if there was one."""
+    """What a read gave: records, and the error after them if there was one."""
 
     records: list[tuple[int, bytes]]
     error: DamagedLogError | None

@@ -67,7 +67,7 @@ def handle_forever(talk: Talk, path: str, threads: int, **settings: Any) -> None
 
 
 def append_times(talk: Talk, path: str, name: str, times: int, partition: int = 0) -> None:
-    """Append so many single records, then say done."""
+    """Append ``count`` single records, then say done."""
     with Store.open(path) as store:
         for number in range(times):
             written = store.append("t", partition, [f"{name}-{number}".encode()])
@@ -83,7 +83,7 @@ def open_and_append(talk: Talk, path: str, name: str) -> None:
 
 
 def hold(talk: Talk, path: str) -> None:
-    """Hold the partition's lock, in the middle of an append, until told to let go."""
+    """Hold the partition's lock, in the middle of an append, until asked to let go."""
     log = NativeEngine(PosixVfs(path), StoreConfig()).log("t", 0)
     with log.exclusive():
         log._tail.write(columns_of([b"half"]))
@@ -93,7 +93,7 @@ def hold(talk: Talk, path: str) -> None:
 
 
 def recover_slowly(talk: Talk, path: str) -> None:
-    """Hold the partition's lock in the middle of a recovery until told to go on."""
+    """Hold the partition's lock in the middle of a recovery until asked to go on."""
 
     def wait(kind: str, at: str) -> None:
         if kind == "fsync_dir" and at.endswith("segments"):
@@ -106,7 +106,7 @@ def recover_slowly(talk: Talk, path: str) -> None:
 
 
 def follow(talk: Talk, path: str) -> None:
-    """Answer each line with the visible end and the last value, without reopening."""
+    """Answer each line with the high watermark and the last value, without reopening."""
     store = Store.open(path)
     say(talk, "ready")
     while talk.readline():
@@ -130,7 +130,7 @@ def as_user(talk: Talk, path: str, user: int) -> None:
 
 
 def without_permission(talk: Talk, path: str, topic: str, user: int) -> None:
-    """Read as somebody who may only do that, then try to write in every way; say what comes."""
+    """Read as a user who may only do that, then try to write in every way; say what comes."""
     list(Store.open(path).read(topic, 0))
     PosixVfs(path).filesystem()  # as above
     os.setgid(user)

@@ -27,7 +27,7 @@ CHANGES = (
 
 
 class CrashError(BaseException):
-    """The process died here: no handler may tidy up after it."""
+    """The process was killed here: no handler may tidy up after it."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class FaultyVfs:
     inner: Vfs
     faults: list[Fault] = field(default_factory=list)
     crash_after: int | None = None
-    """Let so many changing calls through, then raise ``CrashError`` from all that follow."""
+    """Let this many changing calls through, then raise ``CrashError`` from all that follow."""
     short_writes: int | None = None
     """Most bytes a write takes."""
     real_syncs: bool = True

@@ -38,7 +38,7 @@ class FixedVfs(PosixVfs):
 def make(path: Path, patch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Make the example under ``path``; return every file's bytes by its path in the store.
 
-    Deletions leave no tomb behind and torn bytes need a crash, so these two files are added.
+    Deletions leave no deletion marker and torn bytes need a crash, so these two files are added.
     """
     uuids = iter([STORE_UUID, TOPIC_UUID])
     patch.setattr(uuid, "uuid4", lambda: next(uuids))

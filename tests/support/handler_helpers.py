@@ -48,7 +48,7 @@ class Gate:
             assert self._open.wait(30)
 
     def wait_until_reached(self) -> None:
-        """Wait until somebody stands before the gate."""
+        """Wait until a thread stands before the gate."""
         assert self._reached.wait(30)
 
     def open(self) -> None:

@@ -25,7 +25,7 @@ def in_segments(
     config: StoreConfig | None = None,
     **settings: Any,
 ) -> Store:
-    """A store whose topic has a closed segment for each group of records, and an empty one more."""
+    """A store whose topic has a sealed segment for each group of records, and an empty one more."""
     store = Store.open(path, create=True, config=config)
     store.create_topic(TOPIC, **settings)
     for group in groups:

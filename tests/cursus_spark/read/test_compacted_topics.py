@@ -20,7 +20,7 @@ KEYS, SEGMENTS, EACH = 30, 12, 40
 
 
 def fill(store: Store, segments: int = SEGMENTS, first: int = 0) -> None:
-    """Closed segments of records whose value is their offset; of each key the last ones stay."""
+    """Sealed segments of records whose value is their offset; of each key the last ones stay."""
     for segment in range(segments):
         numbers = range(first + segment * EACH, first + (segment + 1) * EACH)
         values, keys = [b"%d" % n for n in numbers], [b"k%d" % (n * n % KEYS) for n in numbers]

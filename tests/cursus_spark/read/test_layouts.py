@@ -58,7 +58,7 @@ def test_keys_and_headers_go_through_a_cursus_broker(log: Log) -> None:
 
 
 @pytest.mark.parametrize("kind", [CURSUS, BROKER, RUSTLOG], ids=lambda kind: kind.name)
-def test_damage_behind_the_last_sound_record_is_an_error_and_no_silent_end(
+def test_damage_after_the_last_sound_record_is_an_error_and_no_silent_end(
     log: Log, kind: Kind
 ) -> None:
     (file,) = kind.write(log.path, [[b"a", b"b"]])

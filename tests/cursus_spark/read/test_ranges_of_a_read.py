@@ -85,11 +85,11 @@ RANGES = {
         },
         ((5, 9), (2, 9), (0, 0)),
     ),
-    "the time of all wins over everything": (
+    "the time of all takes precedence over everything": (
         {"startingOffsets": orders(**{"0": 5}), "startingTimestamp": str(MS + 9000)},
         ((9, 9), (9, 9), (9, 9)),
     ),
-    "no record so young, latest": (
+    "no record that recent, latest": (
         {
             "startingOffsetsByTimestamp": orders(**{"0": MS + 99_000}),
             "startingOffsetsByTimestampStrategy": "latest",

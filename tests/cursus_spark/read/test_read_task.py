@@ -73,7 +73,7 @@ def test_a_topic_that_is_deleted_under_a_task_is_lost_like_any_records(tmp_path:
 
 
 @pytest.mark.parametrize("layout", ["native", "cursus", "cursus-broker", "rustlog"])
-def test_a_topic_made_anew_is_not_read_for_the_old_one(tmp_path: Path, layout: str) -> None:
+def test_a_recreated_topic_is_not_read_for_the_old_one(tmp_path: Path, layout: str) -> None:
     store = store_of_forty(tmp_path, layout)
     lenient, strict = Planned(tmp_path, failOnDataLoss="false"), Planned(tmp_path)
     store.delete_topic(TOPIC)

@@ -23,7 +23,7 @@ def split(topic: str, partition: int, start: int, records: int, size: int = RECO
 
 
 def index(every: int, size: int = RECORD) -> Callable[[SegmentSplit], CutPoints]:
-    """An index with an entry for every so many records, of whole segments."""
+    """An index with an entry for every ``every`` records, of whole segments."""
 
     def cuts(whole: SegmentSplit) -> CutPoints:
         offsets = np.arange(whole.start_offset, whole.end_offset, every, dtype=np.int64)

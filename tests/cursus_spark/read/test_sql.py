@@ -48,7 +48,7 @@ def test_a_catalog_table_remembers_where_it_reads(tables: Log) -> None:
     select = "SELECT CAST(value AS STRING) FROM orders_table"
     assert texts(tables, select) == ["a", "b"]
     tables.write(tables.values("c"))
-    assert texts(tables, select) == ["a", "b", "c"], "a table is planned anew by each query"
+    assert texts(tables, select) == ["a", "b", "c"], "a table is planned again by each query"
     newest = f'{select} WITH (startingOffsets = \'{{"{TOPIC}":{{"0":1}}}}\')'
     assert texts(tables, newest) == ["b", "c"]
     assert tables.spark.read.option("endingOffsets", '{"orders":{"0":1}}').table(

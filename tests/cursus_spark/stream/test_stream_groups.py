@@ -66,7 +66,7 @@ def test_a_group_that_never_read_starts_at_the_first_record(store: Store) -> Non
     assert query(store, startingOffsets="group").drain() == [texts(0, 5)]
 
 
-def test_positions_of_a_topic_made_anew_are_not_taken_for_those_of_the_old_one(
+def test_positions_of_a_recreated_topic_are_not_taken_for_those_of_the_old_one(
     store: Store,
 ) -> None:
     stream = query(store, failOnDataLoss="false")

@@ -119,7 +119,7 @@ def test_a_batch_waits_no_longer_than_the_delay(store: Store) -> None:
     assert time.monotonic() - begin >= 0.25
 
 
-def test_the_first_batch_behind_a_restart_does_not_wait(store: Store) -> None:
+def test_the_first_batch_after_a_restart_does_not_wait(store: Store) -> None:
     """Else a query that is started often, or fails often, would never read a slow topic."""
     stream = query(store, minOffsetsPerTrigger=5, maxTriggerDelay="10m")
     assert stream.trigger() == []

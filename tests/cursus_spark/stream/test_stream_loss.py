@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew or aged out under a stream: an error, or a warning and on."""
+"""Topics that are deleted, recreated or aged out under a stream: an error, or a warning and on."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_new_partition_that_has_lost_its_start_is_a_loss(store: Store) -> None
     assert stream.restart(failOnDataLoss="false").drain() == [["active"]]
 
 
-def test_a_topic_made_anew_between_two_looks_is_never_taken_for_the_old_one(store: Store) -> None:
+def test_a_topic_recreated_between_two_polls_is_never_taken_for_the_old_one(store: Store) -> None:
     """The uuid of one and the ends of the other would read the new topic from the middle."""
     stream = query(store, failOnDataLoss="false")
     stream.drain()
@@ -172,7 +172,7 @@ def test_a_topic_made_anew_between_two_looks_is_never_taken_for_the_old_one(stor
     assert stream.drain() == [texts(0, 8, "new ")]
 
 
-def test_an_available_now_run_leaves_a_topic_made_anew_to_the_next_one(store: Store) -> None:
+def test_an_available_now_run_leaves_a_recreated_topic_to_the_next_one(store: Store) -> None:
     stream = query(store, maxOffsetsPerTrigger=3, failOnDataLoss="false").available_now()
     assert stream.trigger() == texts(0, 3)
     recreate(store, 4)

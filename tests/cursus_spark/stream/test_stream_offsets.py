@@ -123,7 +123,7 @@ def test_new_topics_under_a_pattern_are_found_and_those_that_vanish_while_lookin
 
 
 @pytest.mark.parametrize("text", ['{"v":2,"id":{},"pos":{}}', '{"pos":{}}', "[]"])
-def test_an_offset_of_somebody_else_is_refused(store: Store, text: str) -> None:
+def test_an_offset_of_another_source_is_refused(store: Store, text: str) -> None:
     stream = query(store)
     with pytest.raises(CursusError, match="CURSUS_CHECKPOINT_INVALID"):
         stream.reader.latestOffset(json.loads(text), stream.reader.getDefaultReadLimit())
@@ -146,7 +146,7 @@ def test_an_end_that_goes_back_is_an_error_and_not_a_second_reading(store: Store
 
 
 @pytest.mark.row(35)
-def test_behind_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
+def test_after_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.append(TOPIC, 0, payloads(0, 5))
@@ -154,7 +154,7 @@ def test_behind_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
     store.append(TOPIC, 0, payloads(5, 8))
     stream = query(store)
     assert stream.drain() == [texts(0, 8)]
-    # The power goes: the records were synced, the newest watermark was not.
+    # The power goes: the records were synced, the newest high watermark was not.
     (Path(store.path) / "topics" / TOPIC / "watermark").write_bytes(old)
     stream.restart().reader.planner._store = after_reboot(Path(store.path))
     with caplog.at_level(logging.WARNING):

@@ -72,7 +72,7 @@ def test_a_partition_that_nobody_made_is_refused(
 
 
 @pytest.mark.parametrize("changed", [{"subscribe": "other"}, {"assign": '{"orders":[1]}'}])
-def test_a_position_that_is_forgotten_is_told_once(
+def test_a_position_that_is_forgotten_is_reported_once(
     store: Store, stream: MicroBatches, changed: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create_topic("other")
@@ -85,7 +85,7 @@ def test_a_position_that_is_forgotten_is_told_once(
     assert caplog.text.count(FORGOTTEN) == 1
 
 
-def test_the_same_is_told_where_spark_does_not_say_where_the_stream_stands(
+def test_the_same_is_reported_where_spark_does_not_say_where_the_stream_stands(
     store: Store, stream: MicroBatches, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark 4.1 calls ``latestOffset()`` without arguments."""

@@ -28,7 +28,7 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[Streams]:
 
 
 def forget_last_commit(streams: Streams, name: str) -> None:
-    """Make Spark believe it died before its commit log had the last batch."""
+    """Make Spark believe it was killed before its commit log had the last batch."""
     commits = Path(streams.checkpoint(name)) / "commits"
     last = max(commits.glob("[0-9]*"), key=lambda file: int(file.name))
     last.unlink()

@@ -69,7 +69,7 @@ KEY_PLACES = {b"k1": 1, b"": 1, None: 0}
 
 def test_every_combination_of_columns_comes_back(log: Log) -> None:
     for chosen in CHOICES:
-        # The option wins over the column, so each combination has a topic of its own.
+        # The option takes precedence over the column, so each combination has a topic of its own.
         log.write(rows_of(log, chosen), topic_of(chosen), numPartitions=2)
     found = log.read(None, subscribePattern="value.*", includeHeaders="true")
     stamped = sf.col("topic").contains("timestamp")

@@ -1,4 +1,4 @@
-"""What only the cursus broker has: forms, compaction, watermarks, side files, the ordinal era."""
+"""Only the cursus broker has: forms, compaction, high watermarks, side files, an ordinal era."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_names_that_only_the_broker_allows(tmp_path: Path) -> None:
 
 
 def compacted(root: Path) -> bytes:
-    """Three closed segments, two of them compacted, and an active one."""
+    """Three sealed segments, two of them compacted, and an active one."""
     kept = message(1, b"b", key=b"k1") + message(4, b"e", key=b"k2")
     file = write(root, 0, kept)
     file.with_name(f"{file.name}.compacted-{len(kept)}").write_bytes(SIDECAR)

@@ -30,7 +30,7 @@ class Given(NamedTuple):
 
 
 def write(root: Path, segments: list[list[Given]], first: int = 0) -> list[Path]:
-    """Files of the broker, one per list, and an active one behind them."""
+    """Files of the broker, one per list, and an active one after them."""
     files, offset = [], first
     for group in [*segments, [Given(value=b"active")]]:
         file = BROKER.file(root, offset)

@@ -67,7 +67,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(
     assert errors(store) == []
 
 
-def test_a_reader_that_has_mapped_a_file_lives_while_a_dead_commit_is_finished(
+def test_a_reader_that_has_mapped_a_file_lives_while_an_interrupted_commit_is_finished(
     tmp_path: Path,
 ) -> None:
     config = StoreConfig(segment_bytes=1 << 20)
@@ -101,7 +101,7 @@ def _read_while_it_is_finished(root: Path) -> None:
         if kind == "map":
             mapped.append(path)
         elif kind == "close" and path in mapped and writing.hook is None:
-            writing.hook = die  # behind the rewind
+            writing.hook = die  # after the rewind
             with pytest.raises(CrashError):
                 Store(writing, config, "cursus").repair()
 

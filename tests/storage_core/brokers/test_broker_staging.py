@@ -56,8 +56,10 @@ def test_a_record_larger_than_a_rustlog_row_may_be_is_refused_while_staging(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
-def test_finishing_a_dead_commit_may_die_before_any_change(tmp_path: Path, layout: str) -> None:
-    """Its files are cut by a copy: before, between and behind its steps nothing is lost."""
+def test_finishing_an_interrupted_commit_may_crash_before_any_change(
+    tmp_path: Path, layout: str
+) -> None:
+    """Its files are cut by a copy: before, between and after its steps nothing is lost."""
     config, original = StoreConfig(segment_bytes=4096), tmp_path / "original"
     with Store.open(original, layout=layout, create=True, config=config) as store:
         store.create_topic(TOPIC)

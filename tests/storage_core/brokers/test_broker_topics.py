@@ -1,4 +1,4 @@
-"""Topics of a broker's directory: made, grown, deleted, made again, and told to the broker."""
+"""Topics of a broker's directory: made, grown, deleted, recreated, and registered with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def metadata(root: Path) -> list[tuple[str, int]]:
     return [(entry["name"], entry["partitions"]) for entry in document["topics"]]
 
 
-def test_the_broker_is_told_of_topics(tmp_path: Path) -> None:
+def test_topics_are_registered_with_the_broker(tmp_path: Path) -> None:
     store = make(tmp_path, "cursus-broker", partitions=2)
     store.create_topic("a")
     assert metadata(tmp_path) == [("a", 1), (TOPIC, 2)]
@@ -119,14 +119,14 @@ def test_a_restored_copy_is_the_same_topics_with_the_same_commits(
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
 @pytest.mark.parametrize("deleted_by_us", [False, True])
 @pytest.mark.parametrize("before", [[b"a"], []])
-def test_a_dead_commit_leaves_a_topic_alone_that_the_broker_made_anew(
+def test_an_interrupted_commit_leaves_a_topic_alone_that_the_broker_recreated(
     tmp_path: Path, layout: str, deleted_by_us: bool, before: list[bytes]
 ) -> None:
     root, other = tmp_path / "log", tmp_path / "other"
     store = make(root, layout)
     if before:
         store.append(TOPIC, 0, before)
-    leave_dead_commit(root, layout)
+    leave_interrupted_commit(root, layout)
     new = [b"new%d" % number for number in range(1000)]
     make(other, layout).append(TOPIC, 0, new)
     if deleted_by_us:
@@ -142,14 +142,14 @@ def test_a_dead_commit_leaves_a_topic_alone_that_the_broker_made_anew(
 
 
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
-def test_a_dead_commit_touches_nothing_when_only_some_partitions_are_made_anew(
+def test_an_interrupted_commit_touches_nothing_when_only_some_partitions_are_recreated(
     tmp_path: Path, layout: str
 ) -> None:
     root = tmp_path / "log"
     store = make(root, layout, partitions=2)
     for partition in (0, 1):
         store.append(TOPIC, partition, [b"a"])
-    leave_dead_commit(root, layout, partitions=2)
+    leave_interrupted_commit(root, layout, partitions=2)
     log = next(
         file
         for file in sorted(topic_directory(root).rglob("*.log"), reverse=True)
@@ -165,7 +165,7 @@ def test_a_dead_commit_touches_nothing_when_only_some_partitions_are_made_anew(
 
 
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
-def test_a_version_is_not_skipped_in_a_topic_that_the_broker_made_anew(
+def test_a_version_is_not_skipped_in_a_topic_that_the_broker_recreated(
     tmp_path: Path, layout: str
 ) -> None:
     root, other = tmp_path / "log", tmp_path / "other"
@@ -182,8 +182,8 @@ def test_a_version_is_not_skipped_in_a_topic_that_the_broker_made_anew(
     assert read(store).values == [b"new"]
 
 
-def leave_dead_commit(root: Path, layout: str, partitions: int = 1) -> None:
-    """A committer that died behind its intent, before it added anything."""
+def leave_interrupted_commit(root: Path, layout: str, partitions: int = 1) -> None:
+    """A committer that was killed after its intent, before it added anything."""
     vfs = faulty(root)
     dying = Store(vfs, StoreConfig(), layout)
     stage = dying.stage("job")

@@ -30,7 +30,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return found
 
 
-# Where positions are offsets, a file that lost whole records cannot be told from a shorter one.
+# Where positions are offsets, a file that lost whole records looks like a shorter one.
 based = pytest.mark.parametrize("kind", KINDS[2:], ids=lambda kind: str(kind.name))
 
 
@@ -57,7 +57,7 @@ def write_files(root: Path, kind: Kind, files: dict[int, bytes]) -> None:
         file.write_bytes(data)
 
 
-def test_bad_length_in_the_middle_of_a_closed_segment(tmp_path: Path, kind: Kind) -> None:
+def test_bad_length_in_the_middle_of_a_sealed_segment(tmp_path: Path, kind: Kind) -> None:
     first, second = kind.write(tmp_path, [[b"a", b"b", b"c"], [b"d"]])
     position = len(kind.encode([b"a"], 0))
 
@@ -75,7 +75,7 @@ def test_bad_length_in_the_middle_of_a_closed_segment(tmp_path: Path, kind: Kind
     check(kind.open(tmp_path), [b"a"], position)
 
 
-def test_bad_length_far_behind_the_first_chunk(tmp_path: Path, kind: Kind) -> None:
+def test_bad_length_far_after_the_first_chunk(tmp_path: Path, kind: Kind) -> None:
     values = [b"%07d" % at * 20 for at in range(9000)]
     (file, *_) = kind.write(tmp_path, [values, [b"z"]])
     position = len(kind.encode(values[:7000], 0))
@@ -87,7 +87,7 @@ def test_bad_length_far_behind_the_first_chunk(tmp_path: Path, kind: Kind) -> No
     check(kind.open(tmp_path), values[:7000], position)
 
 
-def test_torn_bytes_at_the_end_of_a_closed_segment(tmp_path: Path, kind: Kind) -> None:
+def test_torn_bytes_at_the_end_of_a_sealed_segment(tmp_path: Path, kind: Kind) -> None:
     first, _ = kind.write(tmp_path, [[b"a", b"b"], [b"c"]])
     position = first.stat().st_size
     first.write_bytes(first.read_bytes() + kind.encode([b"torn"], 2)[:-1])
@@ -95,7 +95,7 @@ def test_torn_bytes_at_the_end_of_a_closed_segment(tmp_path: Path, kind: Kind) -
 
 
 @based
-def test_a_closed_segment_that_was_cut_short(tmp_path: Path, kind: Kind) -> None:
+def test_a_sealed_segment_that_was_cut_short(tmp_path: Path, kind: Kind) -> None:
     first, _ = kind.write(tmp_path, [[b"a", b"b"], [b"c"]])
     os.truncate(first, len(kind.encode([b"a"], 0)))
     check(kind.open(tmp_path), [b"a"])

@@ -56,7 +56,7 @@ def journal(root: Path, *states: tuple[str, int, str], torn: bytes = b"") -> Pat
 
 
 def seen(root: Path, isolation: str = "read_committed") -> tuple[list[int], int]:
-    """Offsets delivered, and the visible end; the same from a second store."""
+    """Offsets delivered, and the high watermark; the same from a second store."""
     results = []
     for _ in range(2):
         store = Store.open(root, isolation=isolation)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def test_committed_and_aborted(tmp_path: Path) -> None:
     assert seen(tmp_path, "read_uncommitted") == ([0, 1, 2, 3, 6, 8], 9)
 
 
-def test_an_open_transaction_holds_back_everything_behind_it(tmp_path: Path) -> None:
+def test_an_open_transaction_holds_back_everything_after_it(tmp_path: Path) -> None:
     write(tmp_path, (0, [plain(0), member(1, b"t"), plain(2)]), (3, [plain(3)]))
     assert seen(tmp_path) == ([0], 1)
     assert seen(tmp_path, "read_uncommitted") == ([0, 1, 2, 3], 4)

@@ -1,4 +1,4 @@
-"""Every layout, read as its broker left it: segments, odd payloads, torn tails, wrong indexes."""
+"""Every layout, read as its broker left it: segments, rare payloads, torn tails, wrong indexes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ INDEXES: dict[str, WrongIndex] = {
     "right": lambda index: index,
     "empty": lambda _: b"",
     "short": lambda index: index[: len(index) // 32 * 16],
-    "odd size": lambda index: index + b"\1\2\3",
+    "uneven size": lambda index: index + b"\1\2\3",
     "zero-padded": lambda index: index + bytes(4096),
     "only zeros": lambda _: bytes(4096),
     "garbage": lambda index: bytes(range(256)) * (len(index) // 256 + 1),

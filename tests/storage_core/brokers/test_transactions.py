@@ -110,7 +110,7 @@ def test_committed_transaction_is_delivered_without_its_control_record() -> None
     assert outcome([Row(0), opened(1), opened(2), control(3), Row(4)], 5) == (5, [0, 1, 2, 4])
 
 
-def test_open_transaction_holds_back_everything_behind_it() -> None:
+def test_open_transaction_holds_back_everything_after_it() -> None:
     assert outcome([Row(0), opened(1), Row(2)], 3) == (1, [0])
 
 

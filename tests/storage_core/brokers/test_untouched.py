@@ -132,7 +132,7 @@ def test_an_open_store_sees_topics_and_partitions_come_and_go(tmp_path: Path, ki
     assert read(store).values == [b"new", b"one"]
 
 
-def test_a_segment_that_compaction_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_a_segment_that_compaction_replaced_is_read_again(tmp_path: Path) -> None:
     first, _ = BROKER.write(tmp_path, [[b"a", b"b", b"c"], [b"d"]])
     store = BROKER.open(tmp_path)
     assert read(store).values == [b"a", b"b", b"c", b"d"]
@@ -177,13 +177,13 @@ def test_ordinal_files_cannot_be_dropped(tmp_path: Path) -> None:
     assert CURSUS.open(tmp_path).retain() == {}
 
 
-def test_small_files_are_opened_together_and_told_apart_in_errors(tmp_path: Path) -> None:
+def test_small_files_are_opened_together_and_distinguished_in_errors(tmp_path: Path) -> None:
     files = CURSUS.write(tmp_path, SEGMENTS)
     store = CURSUS.open(tmp_path)
     everything(store)
     opened = [call for call in _opens(tmp_path) if call.endswith(".log")]
     assert len(opened) == len(set(opened)) == len(files) - 1
-    # Changed behind our back, in a way that the directory does not show.
+    # Changed by another program, in a way that the directory does not show.
     data = bytearray(files[2].read_bytes())
     data[len(CURSUS.encode(SEGMENTS[2][:50], 0))] = 0xFF
     files[2].write_bytes(data)

@@ -14,7 +14,7 @@ from tests.support.stores import T0, TOPIC, make_store, overwrite, segment
 
 
 def written(path: Path) -> tuple[Store, str]:
-    """Three frames in a closed segment with an index entry for each but the first."""
+    """Three frames in a sealed segment with an index entry for each but the first."""
     store = make_store(path, index_interval_bytes=64, compression="zstd")
     for number in range(3):
         store.append(TOPIC, 0, [b"a", b"b" * 500], timestamps=[T0 + number, T0 + 10 - number])
@@ -34,7 +34,7 @@ def test_every_frame_is_shown_with_its_place(tmp_path: Path) -> None:
     assert headers == [frame._replace(rest=memoryview(b"")) for frame in found]
 
 
-def test_frames_behind_the_first_bad_byte_are_not_guessed(tmp_path: Path) -> None:
+def test_frames_after_the_first_bad_byte_are_not_guessed(tmp_path: Path) -> None:
     store, path = written(tmp_path)
     second = list(segment_frames(store.vfs, path, 0))[1]
     overwrite(segment(tmp_path), lambda data: data.__setitem__(second.position + 70, 0xEE))

@@ -100,7 +100,7 @@ def test_what_keeps_writers_out_is_what_check_says(tmp_path: Path, layout: str) 
     assert (str(caught.value), caught.value.path) == (problem.message, problem.path)
 
 
-def test_a_commit_that_nobody_finishes_is_a_warning_until_somebody_does(tmp_path: Path) -> None:
+def test_a_commit_that_nobody_finishes_is_a_warning_until_a_writer_does(tmp_path: Path) -> None:
     make_store(tmp_path).close()
     vfs = faulty(tmp_path)
     committer = on(vfs)
@@ -110,7 +110,7 @@ def test_a_commit_that_nobody_finishes_is_a_warning_until_somebody_does(tmp_path
 
     def die(kind: str, path: str) -> None:
         if kind == "pwritev" and "/segments/" in path:
-            raise CrashError("behind the commit point")
+            raise CrashError("after the commit point")
 
     vfs.hook = die
     with pytest.raises(CrashError):

@@ -131,7 +131,7 @@ def test_staging_that_a_decided_commit_needs_stays_however_old(
     vfs = faulty(tmp_path)
     dying = on(vfs)
     parts = stage(dying, "decided", *records)
-    # Behind the commit point, before anything of it is in the log.
+    # After the commit point, before anything of it is in the log.
     die_before(vfs, "pwritev" if len(records) == 1 else "link", "segments")
     with pytest.raises(CrashError):
         dying.commit("decided", parts)

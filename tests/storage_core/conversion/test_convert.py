@@ -199,7 +199,7 @@ def large(root: Path) -> list[bytes]:
 
 
 class _StopError(Exception):
-    """Somebody pulled the plug."""
+    """The power was cut."""
 
 
 @pytest.mark.parametrize("target", LAYOUTS)
@@ -256,7 +256,7 @@ def test_a_killed_conversion_goes_on(tmp_path: Path, processes: Processes, targe
 
 
 def test_records_of_a_killed_try_that_nobody_announced_are_found(tmp_path: Path) -> None:
-    """The writer died between its frames and the watermark: recovery shows them, and we go on."""
+    """A writer was killed before it published its frames: recovery shows them, and we go on."""
     make(tmp_path / "a", "rustlog").close()
     target = Store.open(tmp_path / "b", create=True)
     target.create_topic(TOPIC, 2)
@@ -280,7 +280,7 @@ def test_a_source_that_grew_is_continued(tmp_path: Path) -> None:
     assert read(Store.open(tmp_path / "b")).values == [*VALUES, b"more"]
 
 
-def test_nothing_is_copied_behind_other_records(tmp_path: Path) -> None:
+def test_nothing_is_copied_after_other_records(tmp_path: Path) -> None:
     store = make(tmp_path / "a", "cursus")
     other = Store.open(tmp_path / "b", create=True)
     other.create_topic(TOPIC)

@@ -197,7 +197,7 @@ def test_a_callback_may_append_and_wait(tmp_path: Path) -> None:
         assert found == [1]
 
 
-def test_write_direct_is_durable_on_return_and_goes_behind_what_is_queued(tmp_path: Path) -> None:
+def test_write_direct_is_durable_on_return_and_goes_after_what_is_queued(tmp_path: Path) -> None:
     with new_handler(tmp_path, linger_ms=NEVER_MS) as handler:
         queued = handler.append(b"first")
         assert handler.write_direct(b"second", b"key") == 1

@@ -13,7 +13,7 @@ from storage_core.handlers.futures import Batch, PendingOffset
 
 
 class Owner:
-    """Counts how often somebody was in a hurry."""
+    """Counts how often a caller was in a hurry."""
 
     def __init__(self, rows: int = 3) -> None:
         self.hurried = 0
@@ -52,7 +52,7 @@ def test_offsets_need_not_be_contiguous() -> None:
     assert [future.result() for future in owner.futures] == [4, 9, 10]
 
 
-def test_it_is_a_future_without_its_lock_until_somebody_needs_it() -> None:
+def test_it_is_a_future_without_its_lock_until_a_caller_needs_it() -> None:
     owner = Owner()
     future = owner.futures[0]
     assert isinstance(future, Future)

@@ -1,4 +1,4 @@
-"""A handler beside others: a committer that died, a store that is closed before it."""
+"""A handler beside others: a committer that was killed, a store that is closed before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.processes import wait_until
 from tests.support.stores import TOPIC, columns_of, make_store, reopen, segment, values
 
 
-def leave_dead_commit(path: Path) -> None:
+def leave_interrupted_commit(path: Path) -> None:
     vfs = faulty(path)
     dying = Store(vfs, StoreConfig())
     stage = dying.stage("job")
@@ -28,14 +28,14 @@ def leave_dead_commit(path: Path) -> None:
         dying.commit("job", parts)
 
 
-def test_sending_a_segment_finishes_the_commit_of_a_dead_writer(tmp_path: Path) -> None:
+def test_sending_a_segment_finishes_the_commit_of_a_crashed_writer(tmp_path: Path) -> None:
     make_store(tmp_path, fsync="interval", fsync_interval_ms=NEVER_MS).close()
     store = reopen(tmp_path, linger_ms=0)
     with DiskHandler(store, TOPIC, 0) as handler:
         handler.append(b"1")
         handler.flush()
         store.append(TOPIC, 0, [b"2"])  # not through the handler, and held back
-        leave_dead_commit(tmp_path)
+        leave_interrupted_commit(tmp_path)
         ours, theirs = socket.socketpair()
         with ours, theirs:
             sent = handler.send_current_segment(ours)

@@ -88,7 +88,7 @@ def test_waits_are_shared_and_each_piece_is_done_once(count: int) -> None:
     assert sorted(done) == list(range(count))
 
 
-def test_waits_take_so_many_threads_at_once() -> None:
+def test_waits_take_as_many_threads_at_once() -> None:
     all_of_them = threading.Barrier(4, timeout=30)
     places: list[int] = []
     map_on_threads(lambda _: places.append(all_of_them.wait()), range(4), 4)

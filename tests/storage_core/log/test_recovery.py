@@ -139,7 +139,7 @@ def test_partition_that_lost_all_segments_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [0, 2])
-def test_closed_segment_that_is_empty_or_cut_is_damage_not_the_end(
+def test_sealed_segment_that_is_empty_or_cut_is_damage_not_the_end(
     tmp_path: Path, base: int
 ) -> None:
     for size in (0, 10, 100):
@@ -159,7 +159,7 @@ def test_closed_segment_that_is_empty_or_cut_is_damage_not_the_end(
             values(reopen(path), start=base + 1)
 
 
-def test_active_segment_cut_below_the_visible_end_is_damage_for_readers_too(
+def test_active_segment_cut_below_the_high_watermark_is_damage_for_readers_too(
     tmp_path: Path,
 ) -> None:
     three_segments(tmp_path)
@@ -172,7 +172,7 @@ def test_active_segment_cut_below_the_visible_end_is_damage_for_readers_too(
                 values(reopen(tmp_path), start=start)
 
 
-def test_file_changed_behind_a_clean_writer_is_noticed(tmp_path: Path) -> None:
+def test_file_changed_after_a_clean_close_is_noticed(tmp_path: Path) -> None:
     """No crash does this, but a person restoring a file does; a hole must not follow."""
     three_segments(tmp_path)
     log = segment(tmp_path, 4)
@@ -185,7 +185,9 @@ def test_file_changed_behind_a_clean_writer_is_noticed(tmp_path: Path) -> None:
     assert values(reopen(tmp_path)) == [*ALL, b"6"]
 
 
-def test_leftover_temporary_files_are_removed_and_strangers_reported(tmp_path: Path) -> None:
+def test_leftover_temporary_files_are_removed_and_unrecognised_ones_reported(
+    tmp_path: Path,
+) -> None:
     three_segments(tmp_path)
     (segments(tmp_path) / "00000000000000000002.idx.tmp").touch()
     (segments(tmp_path) / "notes.txt").write_text("mine")
@@ -201,7 +203,7 @@ def test_leftover_temporary_files_are_removed_and_strangers_reported(tmp_path: P
 @pytest.mark.row(17)
 @pytest.mark.parametrize("suffix", [".idx", ".timeidx"])
 @pytest.mark.parametrize("how", ["missing", "empty", "short", "zeros", "garbage", "stale"])
-def test_broken_indexes_of_closed_segments_are_reported_worked_around_and_repaired(
+def test_broken_indexes_of_sealed_segments_are_reported_worked_around_and_repaired(
     tmp_path: Path, suffix: str, how: str
 ) -> None:
     three_segments(tmp_path)

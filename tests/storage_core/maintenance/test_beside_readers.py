@@ -16,7 +16,7 @@ KEYS = 4
 
 
 class Watcher:
-    """Reads again and again, through a store of its own, until it is told to stop."""
+    """Reads again and again, through a store of its own, until it is asked to stop."""
 
     def __init__(self, path: Path, look: Callable[[Store], None]) -> None:
         self.looks = 0
@@ -124,7 +124,7 @@ def test_nobody_misses_or_sees_twice_what_stays(tmp_path: Path) -> None:
     assert store.check() == []
 
 
-def test_a_reader_that_a_deletion_overtakes_is_told_where_to_go_on(tmp_path: Path) -> None:
+def test_a_reader_that_a_deletion_overtakes_learns_where_to_go_on(tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     store.create_topic(TOPIC, frame_records=2)
     append(store, 40)

@@ -33,7 +33,7 @@ def offsets_of(store: Store) -> list[int]:
 
 
 def later(path: Path, hours: float) -> Store:
-    """The same store so many hours later."""
+    """The same store, hours later."""
     vfs: FaultyVfs = faulty(path)
     now = vfs.now_us
     vfs.now_us = lambda: now() + int(hours * 3_600_000_000)  # type: ignore[method-assign]
@@ -214,7 +214,7 @@ def test_passes_are_few_and_never_too_early() -> None:
 
 
 def many_keys(path: Path, **settings: Any) -> Store:
-    """Closed segments with 8,000 keys, each twice: more than fit into the smallest table."""
+    """Sealed segments with 8,000 keys, each twice: more than fit into the smallest table."""
     config = StoreConfig(compaction_memory_bytes=1 << 16, segment_bytes=1 << 16)
     store = Store.open(path, create=True, config=config)
     store.create_topic(TOPIC, 1, **{**COMPACT, **settings})

@@ -50,7 +50,7 @@ def test_offsets_that_are_not_there_are_refused(tmp_path: Path) -> None:
     assert offsets(store) == list(range(7))
 
 
-def test_a_reader_behind_is_told_where_to_go_on(tmp_path: Path) -> None:
+def test_a_reader_that_lags_learns_where_to_go_on(tmp_path: Path) -> None:
     store = in_segments(tmp_path, numbered(3))
     reader = reopen(tmp_path)
     plan = [(info, info.base, info.end) for info in reader.segments(TOPIC, 0)]
@@ -78,7 +78,7 @@ def test_a_reader_that_may_lose_records_loses_only_those_that_are_gone(
     batches = reader.read_slices(TOPIC, 0, plan, on_loss=lambda error: lost.append(error.offset))
     found = [number for batch in batches for number in batch.column("offset").to_pylist()]
     assert found == list(range(offset, 13))
-    assert lost, "nobody was told"
+    assert lost, "no loss was reported"
 
 
 def test_nothing_goes_that_a_holding_group_has_not_read(tmp_path: Path) -> None:

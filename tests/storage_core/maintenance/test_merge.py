@@ -75,7 +75,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_done(tmp_path: Path) -
     assert names(tmp_path, ".log") == before
 
 
-def test_progress_is_told_and_a_stopped_merge_goes_on_later(tmp_path: Path) -> None:
+def test_progress_is_reported_and_a_stopped_merge_goes_on_later(tmp_path: Path) -> None:
     store = in_segments(tmp_path, numbered(9, size=900), segment_bytes=8192)
     before, seen = contents(store), list[UpkeepProgress]()
     (stopped,) = store.merge(TOPIC, progress=seen.append, stop=lambda: len(seen) > 5)

@@ -1,4 +1,4 @@
-"""Another codec for closed segments: every record as it was, in other bytes."""
+"""Another codec for sealed segments: every record as it was, in other bytes."""
 
 from __future__ import annotations
 

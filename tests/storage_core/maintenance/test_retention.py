@@ -1,4 +1,4 @@
-"""Retention: whole closed segments, by age and by size, and never a step back."""
+"""Retention: whole sealed segments, by age and by size, and never a step back."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.support.stores import (
 MARKER = bytes.fromhex("4352535401000000000000000000012c553cbb50")
 
 
-def test_tomb_has_these_bytes() -> None:
+def test_deletion_marker_has_these_bytes() -> None:
     assert pack_marker(300).hex() == MARKER.hex()
     assert unpack_marker(MARKER) == 300
 
 
-def test_every_bit_flip_and_truncation_of_a_tomb_is_detected() -> None:
+def test_every_bit_flip_and_truncation_of_a_deletion_marker_is_detected() -> None:
     for bit, flipped in flips(MARKER):
         assert unpack_marker(flipped) is None, bit
     for size in range(len(MARKER)):
@@ -178,7 +178,7 @@ def test_sealed_time_index_of_another_time_is_not_asked_either(tmp_path: Path) -
     assert at(tmp_path, T0 + 3_000_000).retain() == {(TOPIC, 0): [0, 1]}
 
 
-def test_tombs_are_durable_before_anything_goes_and_go_after_that_is_durable(
+def test_deletion_markers_are_durable_before_anything_goes_and_go_after_that_is_durable(
     tmp_path: Path,
 ) -> None:
     """A power cut may undo any removal that was not synced: the order protects the start."""
@@ -235,7 +235,7 @@ def test_crash_after_any_step_ends_in_the_same_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "contents", [pack_marker(2), b"", b"torn", bytes(20)], ids=["whole", "empty", "torn", "zeros"]
 )
-def test_tomb_hides_its_segment_from_readers_before_it_is_gone(
+def test_deletion_marker_hides_its_segment_from_readers_before_it_is_gone(
     tmp_path: Path, contents: bytes
 ) -> None:
     filled(tmp_path).close()
@@ -251,7 +251,9 @@ def test_tomb_hides_its_segment_from_readers_before_it_is_gone(
     assert store.check() == []
 
 
-def test_tomb_whose_earlier_neighbour_was_lost_in_a_power_cut_covers_it(tmp_path: Path) -> None:
+def test_deletion_marker_whose_earlier_neighbour_was_lost_in_a_power_cut_covers_it(
+    tmp_path: Path,
+) -> None:
     """Names that were not synced may survive in any subset; the start must not split the log."""
     filled(tmp_path).close()
     segment(tmp_path, 1, ".tomb").write_bytes(pack_marker(2))
@@ -262,7 +264,7 @@ def test_tomb_whose_earlier_neighbour_was_lost_in_a_power_cut_covers_it(tmp_path
     assert store.check() == []
 
 
-def test_tomb_without_a_segment_is_cleared_away(tmp_path: Path) -> None:
+def test_deletion_marker_without_a_segment_is_cleared_away(tmp_path: Path) -> None:
     filled(tmp_path).close()
     for suffix in (".log", ".idx", ".timeidx"):
         segment(tmp_path, 0, suffix).unlink()

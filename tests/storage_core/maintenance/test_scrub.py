@@ -1,4 +1,4 @@
-"""A scrub finds every flipped byte of closed segments, slowly if asked to, and changes nothing."""
+"""A scrub finds every flipped byte of sealed segments, slowly if asked to, and changes nothing."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_it_is_written_every_interval(tmp_path: Path) -> None:
     assert checkpoint.read(faulty(tmp_path))[TOPIC, 0].log_end_offset == 1
 
 
-def test_recovery_starts_behind_what_the_checkpoint_says_was_synced(tmp_path: Path) -> None:
+def test_recovery_starts_after_what_the_checkpoint_says_was_synced(tmp_path: Path) -> None:
     with make_store(tmp_path) as store:
         for number in range(50):
             store.append(TOPIC, 0, [b"%d" % number * 2000])

@@ -71,7 +71,7 @@ def test_commit_is_read_back_by_another_store(tmp_path: Path) -> None:
     assert again.committed_offsets("other") == {TOPIC: {1: 1}}
 
 
-def test_position_of_a_recreated_topic_starts_anew(tmp_path: Path) -> None:
+def test_position_of_a_recreated_topic_starts_again(tmp_path: Path) -> None:
     store = make_store(tmp_path, partitions=2)
     store.commit_offsets("g", {TOPIC: {0: 5, 1: 5}})
     store.delete_topic(TOPIC)

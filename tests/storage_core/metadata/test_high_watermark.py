@@ -1,4 +1,4 @@
-"""The visible ends of a topic: the file, and what happens when it is lost."""
+"""The high watermarks of a topic: the file, and what happens when it is lost."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_close_publishes_what_waited_even_without_a_watermark(tmp_path: Path) ->
     assert values(reopen(tmp_path)) == [b"a", b"b"]
 
 
-def test_repair_writes_a_lost_watermark_anew(tmp_path: Path) -> None:
+def test_repair_rewrites_a_lost_high_watermark(tmp_path: Path) -> None:
     two_partitions(tmp_path)
     (tmp_path / "topics/t/watermark").unlink()
     store = reopen(tmp_path)

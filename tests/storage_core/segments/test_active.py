@@ -77,7 +77,7 @@ def test_appending_to_a_sealed_segment_is_a_typed_error(directory: Path) -> None
         made.sync()
 
 
-def test_closed_segment_takes_no_appends_and_closes_twice(directory: Path) -> None:
+def test_sealed_segment_takes_no_appends_and_closes_twice(directory: Path) -> None:
     made = new_segment(directory)
     made.close()
     made.close()
@@ -98,7 +98,7 @@ def test_segment_is_created_once(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mapped", "window"])
-def test_sources_read_fewer_bytes_at_the_end_and_none_behind_it(directory: Path, kind: str) -> None:
+def test_sources_read_fewer_bytes_at_the_end_and_none_after_it(directory: Path, kind: str) -> None:
     (directory / "f").write_bytes(bytes(range(100)))
     vfs = faulty(directory)
     source: MappedSource | WindowSource

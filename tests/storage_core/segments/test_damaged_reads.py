@@ -32,7 +32,7 @@ def test_records_before_the_damage_are_read_and_the_damage_is_placed(tmp_path: P
 
 @pytest.mark.parametrize("byte", [4, 100], ids=["header", "body"])
 @pytest.mark.parametrize("later", [(), (25,)], ids=["alone", "before a broken header"])
-def test_of_several_damages_the_first_is_told(
+def test_of_several_damages_the_first_is_reported(
     tmp_path: Path, byte: int, later: tuple[int, ...]
 ) -> None:
     """Frames are checked some at a time: a header that is damaged later is seen earlier."""

@@ -253,7 +253,7 @@ def test_read_in_a_segment_that_retention_removes_finishes_on_its_map(tmp_path: 
 
 
 @pytest.mark.row(36)
-def test_read_that_retention_overtakes_is_told_what_is_lost(tmp_path: Path) -> None:
+def test_read_that_retention_overtakes_learns_what_is_lost(tmp_path: Path) -> None:
     writer = make_store(tmp_path, frame_records=5000, retention_bytes=0)
     for _ in range(3):
         writer.append(TOPIC, 0, [b"x"] * 5000)
@@ -268,7 +268,7 @@ def test_read_that_retention_overtakes_is_told_what_is_lost(tmp_path: Path) -> N
 
 
 @pytest.mark.row(36)
-def test_readers_beside_retention_and_appends_read_right_or_are_told(tmp_path: Path) -> None:
+def test_readers_beside_retention_and_appends_read_right_or_get_an_error(tmp_path: Path) -> None:
     writer = make_store(tmp_path, segment_bytes=4096, retention_bytes=8192, fsync="none")
     writer.append(TOPIC, 0, [b"%08d" % number * 50 for number in range(40)])
     stop = threading.Event()
@@ -322,7 +322,7 @@ def test_bounded_caches_change_no_answer(tmp_path: Path) -> None:
         assert small.offset_for_timestamp(TOPIC, 0, T0 + number) == number
 
 
-def test_torn_tail_behind_the_visible_end_is_no_business_of_readers(tmp_path: Path) -> None:
+def test_torn_tail_after_the_high_watermark_does_not_concern_readers(tmp_path: Path) -> None:
     with make_store(tmp_path) as store:
         store.append(TOPIC, 0, [b"a", b"b"], timestamps=[T0, T0 + 1])
     with segment(tmp_path).open("ab") as file:

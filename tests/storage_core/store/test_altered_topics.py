@@ -74,7 +74,7 @@ def test_what_was_held_back_is_flushed_although_a_later_append_failed(tmp_path: 
     assert values(reopen(tmp_path)) == [b"shown", b"held" * 400]
 
 
-def test_a_handler_that_holds_back_finishes_the_commit_of_a_dead_one(tmp_path: Path) -> None:
+def test_a_handler_that_holds_back_finishes_the_commit_of_a_crashed_one(tmp_path: Path) -> None:
     make_store(tmp_path, **HELD_BACK).close()
     with DiskHandler(reopen(tmp_path, linger_ms=0), TOPIC, 0) as handler:
         handler.append(b"first")

@@ -1,4 +1,4 @@
-"""Topics that are deleted beside somebody who grows, writes or makes others: they go whole."""
+"""Topics that are deleted beside a process that grows, writes or makes others: they go whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store_on(vfs: FaultyVfs, layout: str) -> Store:
 
 
 def writer_and_other(path: Path, layout: str) -> tuple[FaultyVfs, Store, Store]:
-    """One who writes, with the files under him, and somebody else."""
+    """One who writes, with the files under it, and another process."""
     make(path, layout, 2).close()
     vfs = faulty(path)
     writer = store_on(vfs, layout)
@@ -38,7 +38,7 @@ def writer_and_other(path: Path, layout: str) -> tuple[FaultyVfs, Store, Store]:
 
 
 class AtTheLock:
-    """A hook that acts once, when somebody is about to lock a partition."""
+    """A hook that acts once, when a writer is about to lock a partition."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
@@ -113,11 +113,11 @@ def test_a_writer_that_waited_writes_nothing_into_another_topic_of_the_name(
 ) -> None:
     vfs, writer, other = writer_and_other(tmp_path, layout)
 
-    def make_anew() -> None:
+    def recreate() -> None:
         other.delete_topic(TOPIC)
         other.create_topic(TOPIC, 2)
 
-    vfs.hook = AtTheLock(make_anew)
+    vfs.hook = AtTheLock(recreate)
     with pytest.raises(TopicNotFoundError, match="created again"):
         writer.append(TOPIC, 1, [b"meant for the old one"])
     assert values(other, 1) == []

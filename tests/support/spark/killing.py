@@ -64,7 +64,7 @@ class Deaths:
         self._flag(step).write_text(f"{nth} {group}")
 
     def never_abort(self) -> None:
-        """Kill who aborts, always: as if the driver had died, nobody tidies up."""
+        """Kill who aborts, always: as if the driver was killed, nobody tidies up."""
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         self._flag("abort.always").touch()
 
@@ -74,7 +74,7 @@ class Deaths:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def armed(self) -> list[str]:
-        """Steps that nobody has died at yet."""
+        """Steps that nobody was killed at yet."""
         return sorted(path.name for path in Path(self.directory).glob("*") if not path.suffix)
 
     def reached(self, step: str) -> None:

@@ -28,7 +28,7 @@ FORMATS = pytest.mark.parametrize(
 
 
 def even(count: int, length: int, fmt: RowFormat) -> bytes:
-    """So many records of one length, the first with offset 7."""
+    """A number of records of one length, the first with offset 7."""
     payloads = pa.array([bytes([i % 251]) * length for i in range(count)], pa.binary())
     return bytes(encode_rows(payloads, fmt, 7))
 

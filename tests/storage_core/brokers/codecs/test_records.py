@@ -127,7 +127,7 @@ def ordinal_body(
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from("RMAB"), messages, st.data()), max_size=10))
-def test_forms_of_the_ordinal_era_are_told_apart(
+def test_forms_of_the_ordinal_era_are_distinguished(
     records: list[tuple[str, Fields, st.DataObject]],
 ) -> None:
     bodies = []

@@ -53,7 +53,7 @@ def test_a_topic_that_is_not_compacted_is_refused(tmp_path: Path) -> None:
     assert (answer.code, "[CONFIG_INVALID]" in answer.err) == (1, True)
 
 
-def test_a_broker_directory_is_compacted_if_told_to(tmp_path: Path) -> None:
+def test_a_broker_directory_is_compacted_if_asked_to(tmp_path: Path) -> None:
     BROKER.write(tmp_path, [[b"a"], [b"b"]])
     done("compact", tmp_path, "orders", "--policy", "compact", "--yes")
     assert run("merge", tmp_path, "--yes").err.startswith("cursus: [CONFIG_INVALID]")

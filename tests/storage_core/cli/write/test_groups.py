@@ -57,7 +57,7 @@ def test_a_reset_asks_and_can_be_narrowed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["99", "1700000007000", "-1700000007000", "-3"])
 def test_a_number_is_an_offset_and_not_a_time(tmp_path: Path, target: str) -> None:
-    """Milliseconds would be an offset behind the end, and skip everything."""
+    """Milliseconds would be an offset after the end, and skip everything."""
     timed(tmp_path, partitions=2)
     words = ["--topic", TOPIC, f"--reset-to={target}", "--yes"]
     refused = run("groups", tmp_path, "readers", *words)

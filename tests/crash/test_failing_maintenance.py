@@ -1,4 +1,4 @@
-"""Any call of an operation on closed segments fails: a typed error, and nothing is lost by it."""
+"""Any call of an operation on sealed segments fails: a typed error, and nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAST = {b"a": b"2", b"b": b"0", b"c": b"1", b"d": b"open"}
 
 
 def compacted_topic() -> MemoryVfs:
-    """Three closed segments; one key is in all of them."""
+    """Three sealed segments; one key is in all of them."""
     vfs = new_store({"t": 1}, segment_bytes=4096, cleanup_policy="compact")
     store = Store(vfs, CONFIG)
     for number, keys in enumerate(([b"a", b"b"], [b"a", b"c"], [b"a"])):
