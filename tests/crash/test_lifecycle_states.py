@@ -20,7 +20,7 @@ from tests.crash.explorer import Explorer, choices
 from tests.crash.invariants import CONFIG, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.support.faulty_vfs import CrashError
-from tests.support.sizes import SEED, UPKEEP_SAMPLES
+from tests.support.sizes import MAINTENANCE_SAMPLES, SEED
 from tests.support.stores import rows
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
@@ -106,7 +106,7 @@ def test_every_crash_state_of_an_operation_recovers(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenario, settings = SCENARIOS[name]
-    explorer = Explorer(Random(SEED), UPKEEP_SAMPLES, likely=0.7)
+    explorer = Explorer(Random(SEED), MAINTENANCE_SAMPLES, likely=0.7)
     explorer.run(name, new_store({"t": 2}, **settings), scenario)
     found = explorer.report
     with capsys.disabled():
@@ -248,7 +248,7 @@ def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
         store.compact("t", min_dirty_ratio=0)
         store.merge("t")
 
-    explorer = CompactionExplorer(Random(SEED), UPKEEP_SAMPLES, opened)
+    explorer = CompactionExplorer(Random(SEED), MAINTENANCE_SAMPLES, opened)
     vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
     compacted_at_every_crash(opened(vfs), None, explorer, work)
     tell(explorer, "compaction", capsys)
@@ -277,7 +277,7 @@ def compacted_broker(rng: Random, samples: int, *, first_only: bool = False) -> 
 def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    explorer = compacted_broker(Random(SEED), UPKEEP_SAMPLES)
+    explorer = compacted_broker(Random(SEED), MAINTENANCE_SAMPLES)
     tell(explorer, "compaction of a broker's directory", capsys)
     assert explorer.violations == []
     assert explorer.states > 100

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage_core import Store, StoreConfig
 from tests.support.faulty_vfs import faulty
-from tests.support.sizes import SEED, UPKEEP_EXAMPLES
+from tests.support.sizes import MAINTENANCE_EXAMPLES, SEED
 from tests.support.store_lives import contents
 from tests.support.stores import T0, TOPIC, errors, segments
 
@@ -154,7 +154,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(0)]
 TestLifecycleMachine = LifecycleMachine.TestCase
 TestLifecycleMachine.settings = settings(
-    max_examples=UPKEEP_EXAMPLES,
+    max_examples=MAINTENANCE_EXAMPLES,
     stateful_step_count=25,
     deadline=None,
     database=None,

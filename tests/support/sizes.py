@@ -1,7 +1,7 @@
 """How much the tests do that repeat themselves: little in ``make test``, more with more time.
 
 ``TORTURE`` names one of the columns below; each figure can be given alone, too, by its name in
-capitals behind ``TORTURE_``. ``TORTURE_SEED`` starts everything that is drawn by chance.
+capitals after ``TORTURE_``. ``TORTURE_SEED`` starts everything that is drawn by chance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FIGURES = {
     #                      test, torture, torture-long
     "states": (20_000, 100_000, 500_000),
     "samples": (12, 24, 40),
-    "upkeep_samples": (4, 12, 40),
+    "maintenance_samples": (4, 12, 40),
     "broker_samples": (1, 6, 20),
     "kills": (100, 400, 2_000),
     "handler_kills": (12, 50, 250),
@@ -20,7 +20,7 @@ _FIGURES = {
     "machine_examples": (300, 1_000, 5_000),
     "machine_steps": (40, 50, 50),
     "store_examples": (80, 400, 2_000),
-    "upkeep_examples": (30, 150, 1_000),
+    "maintenance_examples": (30, 150, 1_000),
     "writers": (4, 4, 8),
     "commits": (100, 200, 500),
     "fault_pairs": (0, 2_000, 20_000),
@@ -37,7 +37,7 @@ def _figure(name: str) -> int:
 SEED = int(os.environ.get("TORTURE_SEED", "20240917"))
 STATES = _figure("states")
 SAMPLES = _figure("samples")
-UPKEEP_SAMPLES = _figure("upkeep_samples")
+MAINTENANCE_SAMPLES = _figure("maintenance_samples")
 BROKER_SAMPLES = _figure("broker_samples")
 KILLS = _figure("kills")
 HANDLER_KILLS = _figure("handler_kills")
@@ -45,7 +45,7 @@ FUZZ = _figure("fuzz")
 MACHINE_EXAMPLES = _figure("machine_examples")
 MACHINE_STEPS = _figure("machine_steps")
 STORE_EXAMPLES = _figure("store_examples")
-UPKEEP_EXAMPLES = _figure("upkeep_examples")
+MAINTENANCE_EXAMPLES = _figure("maintenance_examples")
 WRITERS = _figure("writers")
 COMMITS = _figure("commits")
 FAULT_PAIRS = _figure("fault_pairs")
