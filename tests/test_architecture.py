@@ -63,7 +63,11 @@ CURSUS_SPARK = {
 FOLDERS = {"storage_core": STORAGE_CORE, "cursus_spark": CURSUS_SPARK}
 
 # What both packages do alike, and what is no business of users.
-SHARED_MODULES = ["storage_core.lazy", "storage_core.format.numbers"]
+SHARED_MODULES = [
+    "storage_core.lazy",
+    "storage_core.format.numbers",
+    "storage_core.vfs.local_paths",
+]
 
 FILE_LINES = 500
 FUNCTION_LINES = 50

@@ -45,7 +45,13 @@ PARTITIONERS = ("murmur2",)
 STRATEGIES = ("error", "latest")
 
 OPTIONS: tuple[Option, ...] = (
-    Option("path", _ALL, parse.directory, "required", "The directory of the log."),
+    Option(
+        "path",
+        _ALL,
+        parse.directory,
+        "required",
+        "The directory of the log, as a path or file: URI. The driver makes it absolute.",
+    ),
     Option(
         "layout",
         _ALL,

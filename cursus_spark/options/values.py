@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any
+
+from storage_core import LayoutNotFoundError
+from storage_core.vfs.local_paths import local_path
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
@@ -102,15 +104,13 @@ def directory(name: str, text: str) -> str:
 
     It is made absolute on the driver, because executors have working directories of their own.
     """
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
-    path = text
-    if found and found[1].lower() == "file":
-        path = re.sub(r"^/{2,}", "/", text[len("file:") :])
-    elif found:
+    if re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", text, re.IGNORECASE):
         raise invalid(name, "a directory of a mounted file system", text)
-    if not path.strip() or "\0" in path:
-        raise invalid(name, "a directory", text)
-    return os.path.abspath(path)
+    try:
+        # A catalog may write file:name for a path without a slash.
+        return local_path(re.sub(r"^file:(?!/)", "", text, flags=re.IGNORECASE))
+    except LayoutNotFoundError:
+        raise invalid(name, "a directory", text) from None
 
 
 def raw(name: str, text: str) -> str:

@@ -14,7 +14,7 @@ from ..layouts.registry import LAYOUTS
 from ..lazy import LazyModule
 from ..metadata.identity import first_boot, require_trusted_locks
 from ..types import IsolationLevel
-from ..vfs import PosixVfs, Vfs
+from ..vfs import PosixVfs, Vfs, local_path
 
 if TYPE_CHECKING:
     from ..brokers import engine as broker_engine
@@ -37,7 +37,7 @@ def open_files(
         LayoutNotFoundError: the path is not a log directory.
         LayoutMismatchError: the directory has another layout than ``layout``.
     """
-    vfs = PosixVfs(path)
+    vfs = PosixVfs(local_path(path))
     try:
         chosen = choose_layout(vfs, layout, create=create)
         if create:

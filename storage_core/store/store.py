@@ -59,7 +59,7 @@ class Store(StoreMaintenance):
         """Open a log directory.
 
         Args:
-            path: The directory.
+            path: The directory, as a local path or a ``file:`` URI. Other schemes are refused.
             layout: native, cursus, cursus-broker or rustlog. ``auto`` detects it.
             create: Create a store if the directory is empty or missing (``auto``: a native one).
             config: Settings; topics may override some of them.
@@ -67,7 +67,7 @@ class Store(StoreMaintenance):
             internal_topics: Include the internal topics (``__…``) of a cursus broker.
 
         Raises:
-            LayoutNotFoundError: the path is not a log directory.
+            LayoutNotFoundError: the path is not a log directory, or not a local path.
         """
         settings = config or StoreConfig()
         vfs, found = open_files(path, layout, create=create, config=settings)

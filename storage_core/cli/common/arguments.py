@@ -10,13 +10,26 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...config import StoreConfig, setting_value
-from ...errors import StorageError
+from ...errors import LayoutNotFoundError, StorageError
 from ...layouts.registry import LAYOUT_NAMES
 from ...store.store import Store
+from ...vfs import local_path
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LAYOUTS = click.Choice(LAYOUT_NAMES)
 ISOLATION = click.Choice(["read_committed", "read_uncommitted"])
+
+
+class LocalFile(click.File):
+    """A file by its local path or ``file:`` URI, or ``-`` for standard input and output."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            named = isinstance(value, str) and value != "-"
+            return super().convert(local_path(value) if named else value, param, ctx)
+        except LayoutNotFoundError as error:
+            self.fail(str(error), param, ctx)
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

@@ -18,7 +18,7 @@ from .statistics import gather
 @click.command()
 @arguments.with_store
 @click.option(
-    "--output", "-o", type=click.File("w", encoding="utf-8", lazy=True), default="-",
+    "--output", "-o", type=arguments.LocalFile("w", encoding="utf-8", lazy=True), default="-",
     help="File to write. Default: standard output.",
 )  # fmt: skip
 @click.option(

@@ -36,7 +36,7 @@ _READ_BYTES = 1 << 20
     "--key-separator", "-k", metavar="TEXT", help="TEXT separates key and value in each line."
 )
 @click.option(
-    "--input", "-i", "lines", type=click.File("rb"), default="-",
+    "--input", "-i", "lines", type=arguments.LocalFile("rb"), default="-",
     help="Read this file instead of standard input.",
 )  # fmt: skip
 @click.option(

@@ -88,7 +88,7 @@ BAD = [
     (read, "isolation", ["committed"], "one of read_committed, read_uncommitted"),
     (read, "startingOffsetsByTimestampStrategy", ["earliest"], "one of error, latest"),
     (read, "path", ["s3a://bucket/log", "hdfs:/log"], "a directory of a mounted file system"),
-    (read, "path", ["", " ", "file:"], "a directory"),
+    (read, "path", ["", " ", "file:", "file://nas/log"], "a directory"),
     (stream, "maxOffsetsPerTrigger", ["0", "all"], POSITIVE),
     (stream, "minOffsetsPerTrigger", ["0"], POSITIVE),
     (stream, "maxBytesPerTrigger", ["10 parsecs"], SIZE),

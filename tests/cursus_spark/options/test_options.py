@@ -93,6 +93,7 @@ def test_path_is_required() -> None:
 def test_paths_become_absolute_directories() -> None:
     assert read(path="file:/data/my log").path == "/data/my log"
     assert read(path="file:///data/log/").path == "/data/log"
+    assert read(path="FILE://localhost/data/log").path == "/data/log"
     assert read(path="logs").path == os.path.abspath("logs")
     assert o.parse_read_options({"paths": '["/p"]', "subscribe": "a"}).path == "/p"
     assert message(o.parse_read_options, {"paths": '["/p","/q"]', "subscribe": "a"}) == (
