@@ -66,7 +66,6 @@ SEARCHED = [
 NOT_YET = (
     "cursus_spark/",
     "docs/connector.md",
-    "storage_core/commit/append_staged.py",
     "storage_core/commit/staging.py",
     "storage_core/handlers/",
 )
