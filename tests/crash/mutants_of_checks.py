@@ -113,13 +113,14 @@ def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_require_torn", nothing)
 
 
+_FILE = "watermark"
 CHECKS: dict[str, Mutant] = {
     "checksums of frames are not compared": Mutant(
         unchecked(frame.unpack_header, frame.check_frame), "wrong bytes of .log"
     ),
     "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
     "the checksum of high watermarks is not compared": Mutant(
-        unchecked(high_watermark.unpack), "wrong bytes of watermark"
+        unchecked(high_watermark.unpack), f"wrong bytes of {_FILE}"
     ),
     "checksums of state words are not compared": Mutant(unchecked(state.unpack), "wrong words"),
     "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),

@@ -11,7 +11,12 @@ from tests.support.paths import ROOT
 
 DECISIONS = ROOT / "docs" / "decisions"
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("examples/*.md"),
+        *ROOT.glob("tests/**/*.md"),
+    ]
 )
 FOLDERS = ("storage_core", "cursus_spark", "tests", "benchmarks", "examples", "conf", "docs")
 MADE_LATER = {"benchmarks/results/"}

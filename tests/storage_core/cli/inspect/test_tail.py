@@ -1,4 +1,4 @@
-"""``tail``, mostly as a process of its own: it follows, and stops when told."""
+"""``tail``, mostly as a process of its own: it follows, and stops when interrupted."""
 
 from __future__ import annotations
 
