@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import BrokenFrameError
+from ..format.sparse_index import SparseIndex
 from ..io.byte_source import WindowSource
 from ..io.durable import create_file, make_directories, parent, replace_file, sync_file, write_all
 from ..io.io_errors import typed_read_errors, typed_write_errors
@@ -36,7 +37,7 @@ from ..maintenance.report import Pace
 from ..segments.sealed import Sealed
 from ..types import Int64s
 from ..vfs import Buffer, Vfs
-from .codecs.index import IndexEntries, encode_index
+from .codecs.index import encode_index
 from .codecs.records import Bodies, parse_bodies
 from .codecs.row_walk import walk_indexed
 from .codecs.rows import CURSUS_BROKER, Ending, Rows
@@ -261,7 +262,7 @@ class _Entries:
 
     def encoded(self) -> bytes:
         offsets = np.array(self._offsets, dtype=np.int64)
-        return encode_index(IndexEntries(offsets, np.array(self._positions, dtype=np.int64)))
+        return encode_index(SparseIndex(offsets, np.array(self._positions, dtype=np.int64)))
 
 
 def put_in_place(vfs: Vfs, directory: str, segment: Sealed, new: Compacted) -> bool:

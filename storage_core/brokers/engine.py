@@ -22,7 +22,6 @@ from ..segments.partition_reader import PartitionReader
 from ..types import IsolationLevel, OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from .catalog import BrokerCatalog
-from .fingerprint import LastBytes
 from .layout import RowLayout, find_layout
 from .log import RowLog
 from .maintenance import BrokerMaintenance
@@ -52,14 +51,13 @@ class BrokerEngine(BaseEngine):
 
     @cached_property
     def committer(self) -> Committer[RowLog]:
-        fingerprints = LastBytes(self._vfs, self._layout, self._logs.log)
         return Committer(
             self._vfs,
             self.commits,
             self._logs,
             RowLog.append_staged,
             self._config,
-            fingerprints,
+            fingerprints=self._logs,
         )
 
     def topics(self) -> list[str]:
@@ -144,10 +142,7 @@ class BrokerEngine(BaseEngine):
     def maintenance(self, topic: str, partition: int) -> BrokerMaintenance:
         found = self._catalog.get(topic)
         return BrokerMaintenance(
-            self._vfs,
-            self._layout,
-            topic,
-            partition,
+            self._logs.of(topic, partition),
             found.config(self._config),
             self._logs.segments(topic, partition),
             str(found.uuid),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DamagedLogError, UnsupportedColumnError
 from ..format.columns import Columns
+from ..format.sparse_index import SparseIndex
 from ..io.byte_source import WindowSource
 from ..io.durable import (
     create_file,
@@ -22,9 +23,8 @@ from ..io.durable import (
 )
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import TIMESTAMP_SUPPLIED, Int64s, Integers
-from ..vfs import Vfs
-from .codecs.index import ENTRY_BYTES, IndexEntries, encode_index, parse_rustlog_index
-from .layout import RowLayout
+from .codecs.index import ENTRY_BYTES, encode_index, parse_rustlog_index
+from .layout import RowPartition
 from .segment_reader import is_zero_tail
 from .segments import RowSegments
 
@@ -53,19 +53,10 @@ class _Piece(NamedTuple):
 class RowFiles:
     """The files of one partition. The caller holds its lock. Not thread-safe."""
 
-    def __init__(
-        self,
-        vfs: Vfs,
-        layout: RowLayout,
-        topic: str,
-        partition: int,
-        limit: int,
-        segments: RowSegments,
-    ) -> None:
-        self._vfs = vfs
-        self._layout = layout
-        self._topic = topic
-        self._partition = partition
+    def __init__(self, of: RowPartition, limit: int, segments: RowSegments) -> None:
+        self._of = of
+        self._vfs = of.vfs
+        self._layout = of.layout
         self._limit = limit
         self._segments = segments
         self.cut_bytes = 0
@@ -82,8 +73,8 @@ class RowFiles:
                 raise UnsupportedColumnError(
                     f"layout {self._layout.name} cannot store the column {name!r}. "
                     "Leave it out, or use a native store.",
-                    topic=self._topic,
-                    partition=self._partition,
+                    topic=self._of.topic,
+                    partition=self._of.partition,
                 )
 
     def check_storable(self, columns: Columns) -> None:
@@ -101,17 +92,17 @@ class RowFiles:
         Raises:
             DamagedLogError: the bytes after the last whole record are damage, not a torn record.
         """
-        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
-        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        directory = self._of.directory()
+        files = self._of.files()
         end = self._segments.end()
         if end is None:
             return self._create(directory, 0, 0)
         if end.damage is not None:
             raise DamagedLogError(
-                f"{self._topic}-{self._partition}: {end.damage}. Records cannot be "
+                f"{self._of.name}: {end.damage}. Records cannot be "
                 "appended after damage. Restore the file from a copy.",
-                topic=self._topic,
-                partition=self._partition,
+                topic=self._of.topic,
+                partition=self._of.partition,
                 path=end.path,
                 position=end.position,
                 offset=end.offset,
@@ -145,13 +136,13 @@ class RowFiles:
                 f"layout {self._layout.name} cannot store the column 'offset': these offsets go "
                 f"from {first} to {int(offsets[-1])} for {len(offsets)} records, and "
                 f"{target.offset} is due. Renumber them, or use a native store.",
-                topic=self._topic,
-                partition=self._partition,
+                topic=self._of.topic,
+                partition=self._of.partition,
             )
         if first == target.offset:
             return target
         directory = target.path.rpartition("/")[0]
-        name = self._layout.names.format(self._vfs, self._topic, self._partition, first)
+        name = self._of.file_name(first)
         path = f"{directory}/{name}"
         with suppress(FileNotFoundError):
             self._vfs.unlink(target.path.removesuffix(".log") + ".index")
@@ -178,7 +169,7 @@ class RowFiles:
         """Control records that commit the transactions some records were written under."""
         if self._layout.closing is None:
             return []
-        records = self._layout.closing(columns, self._topic, self._partition, offset)
+        records = self._layout.closing(columns, self._of.topic, self._of.partition, offset)
         sizes = np.array([len(record) for record in records], dtype=np.int64)
         data = memoryview(b"".join(records))
         return [_Piece(data, len(records), sizes, new_file=False)] if records else []
@@ -200,8 +191,8 @@ class RowFiles:
 
         Rows have no checksum, so rows that a crash left are written again and not trusted.
         """
-        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
-        for segment in self._layout.names.segments(self._vfs, self._topic, self._partition):
+        directory = self._of.directory()
+        for segment in self._of.files():
             path = f"{directory}/{segment.name}"
             if segment.number > number:
                 for name in (path, path.removesuffix(".log") + ".index"):
@@ -228,7 +219,7 @@ class RowFiles:
         self.cut_bytes += size - position
 
     def _create(self, directory: str, number: int, offset: int) -> Target:
-        name = self._layout.names.format(self._vfs, self._topic, self._partition, number)
+        name = self._of.file_name(number)
         path = f"{directory}/{name}"
         make_directories(self._vfs, directory)
         create_file(self._vfs, path, b"")
@@ -237,7 +228,7 @@ class RowFiles:
 
     def _rows_that_fit(self, sizes: Integers, size: int) -> int:
         """Rows for one write after ``size`` bytes; 0 when the next one needs a new file."""
-        overhead = self._layout.overhead(self._topic)
+        overhead = self._layout.overhead(self._of.topic)
         most = min(self._limit, _MOST_BYTES) // overhead + 1
         ends = np.cumsum(sizes[:most] + overhead)
         fitting = int(np.searchsorted(ends, self._limit - size, side="right"))
@@ -247,7 +238,7 @@ class RowFiles:
 
     def _encode(self, columns: Columns, offset: int) -> memoryview:
         assert self._layout.encode is not None
-        return memoryview(self._layout.encode(columns, self._topic, self._partition, offset))
+        return memoryview(self._layout.encode(columns, self._of.topic, self._of.partition, offset))
 
     def _write(self, target: Target, piece: _Piece) -> Target:
         fd = self._vfs.open(target.path, "write")
@@ -277,7 +268,7 @@ class RowFiles:
         if (0 if stat is None else stat.size) != size:
             return
         starts = np.concatenate(([0], np.cumsum(piece.sizes + self._layout.format.header_bytes)))
-        entries = IndexEntries(target.offset + due, target.size + starts[due])
+        entries = SparseIndex(target.offset + due, target.size + starts[due])
         fd = self._vfs.open(path, "create" if stat is None else "write")
         try:
             last = self._vfs.pread(fd, ENTRY_BYTES, max(0, size - ENTRY_BYTES))
@@ -289,6 +280,6 @@ class RowFiles:
             self._vfs.close(fd)
 
     def _raise_watermark(self, end: int) -> None:
-        path = f"{self._topic}/partition_{self._partition}.hwm"
+        path = f"{self._of.topic}/partition_{self._of.partition}.hwm"
         if self._layout.isolated and self._vfs.stat(path) is not None:
             replace_file(self._vfs, path, f"{end}\n".encode())

@@ -20,15 +20,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ..errors import DamagedMetadataError, StorageError
+from ..errors import DamagedMetadataError
 from ..io import json_files
-from ..io.durable import read_file, replace_file
-from ..io.locks import ensure_lock_file, locked
+from ..io.durable import read_file
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..segments.listing import Listing
 from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
+from .layout import RowPartition
 from .segment_reader import Chunk
+from .summaries import save_hint
 from .transactions import Isolation, Journal, TransactionColumns, TransactionIndex, parse_journal
 
 JOURNAL = "__transaction_state.journal"
@@ -78,11 +79,11 @@ class _Decided(NamedTuple):
 class PartitionIsolation:
     """Gathers the transactions of one partition. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, topic: str, partition: int, level: IsolationLevel) -> None:
-        self._vfs = vfs
+    def __init__(self, of: RowPartition, level: IsolationLevel) -> None:
+        self._vfs = of.vfs
         self._level = level
         self._lock = threading.Lock()
-        self._sealed = TransactionFile(vfs, topic, partition)
+        self._sealed = TransactionFile(of)
         self._followed: _Followed | None = None
         self._journal: tuple[FileStat | None, Journal] = (None, {})
         self._decided: _Decided | None = None
@@ -178,9 +179,9 @@ class Remembered(NamedTuple):
 class TransactionFile:
     """The remembered transactions of one partition. Not thread-safe."""
 
-    def __init__(self, vfs: Vfs, topic: str, partition: int) -> None:
-        self._vfs = vfs
-        self._path = f"{STATE_DIRECTORY}/index/{topic}-{partition}.txns"
+    def __init__(self, of: RowPartition) -> None:
+        self._vfs = of.vfs
+        self._path = f"{STATE_DIRECTORY}/index/{of.name}.txns"
         self._known: dict[str, Remembered] | None = None
 
     def get(self, path: str) -> Remembered | None:
@@ -201,13 +202,8 @@ class TransactionFile:
             > _MAX_ENTRIES
         ):
             return
-        lock = f"{STATE_DIRECTORY}/index/lock"
         files = {path: _dump(file) for path, file in current.items()}
-        with suppress(OSError, StorageError):
-            ensure_lock_file(self._vfs, lock)
-            with locked(self._vfs, lock, 0):
-                data = json_files.dump({"format": _FORMAT, "files": files})
-                replace_file(self._vfs, self._path, data, sync=False)
+        save_hint(self._vfs, self._path, json_files.dump({"format": _FORMAT, "files": files}))
 
 
 def _dump(file: Remembered) -> dict[str, Any]:

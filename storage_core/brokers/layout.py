@@ -13,14 +13,21 @@ import pyarrow as pa
 from ..config import GIB, MIB
 from ..errors import BrokenFrameError, InvalidRecordError
 from ..format.columns import Columns
+from ..format.sparse_index import SparseIndex
 from ..layouts import registry
-from ..layouts.broker_names import BROKER_NAMES, CURSUS_NAMES, RUSTLOG_NAMES, Names
+from ..layouts.broker_names import (
+    BROKER_NAMES,
+    CURSUS_NAMES,
+    RUSTLOG_NAMES,
+    Names,
+    SegmentName,
+)
 from ..layouts.registry import Layout
 from ..types import Int64s
 from ..vfs import Vfs
 from .codecs.encode import encode_control, encode_messages
 from .codecs.headers import fields_from_headers, headers_column
-from .codecs.index import IndexEntries, parse_broker_index, parse_rustlog_index
+from .codecs.index import parse_broker_index, parse_rustlog_index
 from .codecs.ordinal import parse_ordinal
 from .codecs.records import Bodies, parse_bodies
 from .codecs.rows import (
@@ -85,7 +92,7 @@ class RowLayout:
     encode: Encode | None
     ordinal: bool
     segment_bytes: int
-    parse_index: Callable[[bytes, int], IndexEntries] | None = None
+    parse_index: Callable[[bytes, int], SparseIndex] | None = None
     index_every: int | None = None
     isolated: bool = False
     closing: Callable[[Columns, str, int, int], list[bytes]] | None = None
@@ -199,6 +206,31 @@ def _commits(columns: Columns, topic: str, partition: int, offset: int) -> list[
 
 def _values(columns: Columns) -> pa.Array:
     return pa.nulls(columns.count, pa.binary()) if columns.value is None else columns.value
+
+
+class RowPartition(NamedTuple):
+    """One partition of a broker's directory: where its files are, and how they are coded."""
+
+    vfs: Vfs
+    layout: RowLayout
+    topic: str
+    partition: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def directory(self) -> str:
+        """Where the log files are, or will be."""
+        return self.layout.names.directory(self.vfs, self.topic, self.partition)
+
+    def files(self) -> list[SegmentName]:
+        """The log files in numeric order."""
+        return self.layout.names.segments(self.vfs, self.topic, self.partition)
+
+    def file_name(self, number: int) -> str:
+        """The name of a log file by its ordinal or base offset."""
+        return self.layout.names.format(self.vfs, self.topic, self.partition, number)
 
 
 CURSUS_LAYOUT = RowLayout(

@@ -22,10 +22,9 @@ from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..log.write_barrier import WriteBarrier
 from ..types import ActiveFile, OffsetRange
-from ..vfs import Vfs
 from .files import RowFiles, Target
-from .layout import RowLayout
-from .segments import RowSegments
+from .layout import RowPartition
+from .segments import LAST_BYTES, RowSegments
 
 
 class RowLog:
@@ -33,23 +32,18 @@ class RowLog:
 
     def __init__(
         self,
-        vfs: Vfs,
-        layout: RowLayout,
-        topic: str,
-        partition: int,
+        of: RowPartition,
         config: StoreConfig,
         segments: RowSegments,
         barrier: WriteBarrier,
         require_topic: Callable[[], None],
     ) -> None:
-        self._vfs = vfs
-        self._layout = layout
-        self._topic = topic
-        self._partition = partition
+        self._of = of
+        self._vfs = of.vfs
         self._barrier = barrier
         self._require_topic = require_topic
-        self._files = RowFiles(vfs, layout, topic, partition, config.segment_bytes, segments)
-        self._lock_path = f"{STATE_DIRECTORY}/locks/{topic}-{partition}"
+        self._files = RowFiles(of, config.segment_bytes, segments)
+        self._lock_path = f"{STATE_DIRECTORY}/locks/{of.name}"
         self._lock = threading.Lock()
         self._poison: OSError | None = None
         self._target = Target("", 0, 0, 0, 0)
@@ -58,10 +52,8 @@ class RowLog:
     @property
     def base_name(self) -> str:
         """What the names of the partition's log files begin with."""
-        names = self._layout.names
-        directory = names.directory(self._vfs, self._topic, self._partition)
-        name = names.format(self._vfs, self._topic, self._partition, 0)
-        return f"{directory}/{name.removesuffix('.log').rstrip('0').removesuffix('_segment_')}"
+        name = self._of.file_name(0).removesuffix(".log").rstrip("0")
+        return f"{self._of.directory()}/{name.removesuffix('_segment_')}"
 
     @property
     def active(self) -> ActiveFile:
@@ -111,9 +103,38 @@ class RowLog:
     def sync(self) -> None:
         """Nothing to do: ``exclusive`` leaves nothing unsynced."""
 
-    def added_bytes(self, intent: PartitionIntent) -> int:
-        """How many bytes a commit adds."""
-        return sum(map(self._files.encoded_bytes, self._staged(intent)))
+    def fingerprint(self) -> bytes:
+        """The last bytes of the log. A broker's files have no identity: these stand for it."""
+        return self._last_bytes(self._target.path, self._target.size)
+
+    def matches(self, intent: PartitionIntent) -> bool | None:
+        """Whether the log still has what a commit found; None if there is nothing to compare with.
+
+        If the broker deletes and recreates a topic, the topic keeps its name, and for us its uuid.
+        Finishing an interrupted commit cuts the log to where the commit began, so the bytes there
+        are compared first.
+        """
+        files = {file.number: f"{self._of.directory()}/{file.name}" for file in self._of.files()}
+        if intent.before:
+            path = files.get(intent.segment)
+            return path is not None and (
+                self._last_bytes(path, intent.position).hex() == intent.before
+            )
+        if intent.position:  # of an earlier release, which kept no bytes
+            return None
+        # The file was empty: with the files after it, it may have no more than the commit adds.
+        stats = [self._vfs.stat(path) for at, path in files.items() if at >= intent.segment]
+        found = sum(0 if stat is None else stat.size for stat in stats)
+        added = sum(map(self._files.encoded_bytes, self._staged(intent))) if found else 0
+        return False if found > added else None
+
+    def _last_bytes(self, path: str, position: int) -> bytes:
+        start = max(0, position - LAST_BYTES)
+        fd = self._vfs.open(path, "read")
+        try:
+            return self._vfs.pread(fd, position - start, start)
+        finally:
+            self._vfs.close(fd)
 
     def append_staged(self, intent: PartitionIntent) -> None:
         """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
@@ -151,23 +172,23 @@ class RowLog:
         self._require_codec()
         with self._lock:
             if self._poison is not None:
-                raise closed_for_writing(self._topic, self._partition, self._poison)
+                raise closed_for_writing(self._of.topic, self._of.partition, self._poison)
             try:
                 with self._locked():
                     # A writer that waited while the topic was deleted must not recreate its files.
                     self._require_topic()
                     if not past_barrier:
-                        self._barrier.require_none_pending(self._topic, self._partition)
+                        self._barrier.require_none_pending(self._of.topic, self._of.partition)
                         self._find_target()
                     yield
             except OSError as error:
                 if not is_harmless(error):
                     self._poison = error
                 raise write_failure(
-                    f"{self._topic}-{self._partition}: writing",
+                    f"{self._of.name}: writing",
                     error,
-                    topic=self._topic,
-                    partition=self._partition,
+                    topic=self._of.topic,
+                    partition=self._of.partition,
                 ) from error
 
     @contextmanager
@@ -194,7 +215,7 @@ class RowLog:
         self._target = found
 
     def _require_codec(self) -> None:
-        if self._layout.encode is None:
+        if self._of.layout.encode is None:
             raise WriteFailedError(
                 "ordinal files of this era are only read. Open them with layout='cursus' to append "
                 "raw payloads, or convert them."

@@ -14,7 +14,7 @@ from ..segments.sealed import Sealed
 from ..types import Problem
 from ..vfs import Vfs
 from .compaction import BrokerCompaction
-from .layout import BROKER_LAYOUT, RowLayout
+from .layout import BROKER_LAYOUT, RowPartition
 from .log import RowLog
 from .segments import RowSegments
 
@@ -24,18 +24,15 @@ class BrokerMaintenance(PartitionMaintenance):
 
     def __init__(
         self,
-        vfs: Vfs,
-        layout: RowLayout,
-        topic: str,
-        partition: int,
+        of: RowPartition,
         config: StoreConfig,
         segments: RowSegments,
         topic_uuid: str,
         log: Callable[[], RowLog],
         guard: Guard,
     ) -> None:
-        super().__init__(vfs, topic, partition, config, topic_uuid)
-        self._layout = layout
+        super().__init__(of.vfs, of.topic, of.partition, config, topic_uuid)
+        self._layout = of.layout
         self._segments = segments
         self._log = log
         self._guard = guard

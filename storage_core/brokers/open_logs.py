@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from functools import partial
 from uuid import UUID
 
+from ..commit.intents import PartitionIntent
 from ..config import StoreConfig
 from ..log.write_barrier import WriteBarrier
 from ..metadata.topic_file import TopicFile
 from ..types import IsolationLevel
 from ..vfs import Vfs
 from .catalog import BrokerCatalog
-from .layout import RowLayout
+from .layout import RowLayout, RowPartition
 from .log import RowLog
 from .segments import RowCaches, RowSegments
 
@@ -45,15 +46,16 @@ class BrokerLogs:
     def topic(self, topic: str) -> TopicFile:
         return self._catalog.get(topic)
 
+    def of(self, topic: str, partition: int) -> RowPartition:
+        return RowPartition(self._vfs, self._layout, topic, partition)
+
     def segments(self, topic: str, partition: int) -> RowSegments:
         """The reading side of a partition."""
         found = self._catalog.get(topic)
         with self._lock:
             segments = self._segments.get((found.uuid, partition))
             if segments is None:
-                segments = RowSegments(
-                    self._vfs, self._layout, topic, partition, self._caches, self._isolation
-                )
+                segments = RowSegments(self.of(topic, partition), self._caches, self._isolation)
                 self._segments[found.uuid, partition] = segments
             return segments
 
@@ -65,10 +67,7 @@ class BrokerLogs:
             log = self._logs.get((found.uuid, partition))
             if log is None:
                 log = RowLog(
-                    self._vfs,
-                    self._layout,
-                    topic,
-                    partition,
+                    self.of(topic, partition),
                     found.config(self._config),
                     segments,
                     self._barrier,
@@ -76,6 +75,14 @@ class BrokerLogs:
                 )
                 self._logs[found.uuid, partition] = log
             return log
+
+    def before(self, topic: str, partition: int) -> bytes:
+        """The fingerprint of a log, which a commit keeps."""
+        return self.log(topic, partition).fingerprint()
+
+    def matches(self, intent: PartitionIntent) -> bool | None:
+        """Whether a log still has the fingerprint that a commit kept."""
+        return self.log(intent.topic, intent.partition).matches(intent)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic while no other writer of ours can add to it."""

@@ -25,7 +25,7 @@ from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition
 from ..vfs import Vfs
 from .codecs.row_walk import walk_indexed
 from .codecs.rows import Ending, Rows
-from .layout import Decoded, Place, RowLayout
+from .layout import Decoded, Place, RowPartition
 from .transactions import Isolation
 
 _FIRST_BYTES, _MOST_BYTES = 128 << 10, 8 << 20
@@ -61,21 +61,18 @@ class RowSegment:
 
     def __init__(
         self,
-        layout: RowLayout,
+        of: RowPartition,
         source: Source,
         *,
-        topic: str,
-        partition: int,
         base: int,
         next_base: int | None = None,
         holes: bool,
         index: SparseIndex,
         isolation: Callable[[], Isolation | None] = lambda: None,
     ) -> None:
-        self._layout = layout
+        self._of = of
+        self._layout = of.layout
         self._source = source
-        self._topic = topic
-        self._partition = partition
         self._base = base
         self._next_base = next_base
         self._holes = holes
@@ -152,7 +149,7 @@ class RowSegment:
 
     def _decode(self, rows: Rows, position: int, offset: int) -> Chunk:
         """Decode ``rows``; if one is broken, those before it."""
-        place = Place(self._topic, self._partition, position, offset, self._holes)
+        place = Place(self._of.topic, self._of.partition, position, offset, self._holes)
         data = pa.py_buffer(self._source.read(position, rows.end))
         decoded = Decoded(np.empty(0, dtype=np.int64), {})
         ending, problem = rows.ending, rows.problem

@@ -21,7 +21,7 @@ from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
 from .isolation import PartitionIsolation, high_watermark
-from .layout import RowLayout
+from .layout import RowPartition
 from .segment_reader import (
     JoinedSource,
     RowSegment,
@@ -89,36 +89,26 @@ class RowCaches:
 class RowSegments:
     """Reading side of one partition. Safe for several threads."""
 
-    def __init__(
-        self,
-        vfs: Vfs,
-        layout: RowLayout,
-        topic: str,
-        partition: int,
-        caches: RowCaches,
-        level: IsolationLevel,
-    ) -> None:
-        self._vfs = vfs
-        self._layout = layout
-        self._topic = topic
-        self._partition = partition
+    def __init__(self, of: RowPartition, caches: RowCaches, level: IsolationLevel) -> None:
+        self._of = of
+        self._vfs = of.vfs
+        self._layout = of.layout
         self._caches = caches
-        self._summaries = Summaries(vfs, topic, partition, layout.format)
-        self._isolation = (
-            PartitionIsolation(vfs, topic, partition, level) if layout.isolated else None
-        )
+        self._summaries = Summaries(of)
+        self._isolation = PartitionIsolation(of, level) if of.layout.isolated else None
         self._lock = threading.Lock()
         self._end: RowEnd | None = None
         self._lives = count()
 
     def listing(self) -> Listing:
         """The segments now; one stat when no file came or went."""
-        directory = self._layout.names.directory(self._vfs, self._topic, self._partition)
-        key = f"{self._topic}-{self._partition}"
-        return self._caches.listings.remember(key, directory, lambda: self._list(directory))
+        directory = self._of.directory()
+        return self._caches.listings.remember(
+            self._of.name, directory, lambda: self._list(directory)
+        )
 
     def _list(self, directory: str) -> Listing:
-        found = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        found = self._of.files()
         if not self._layout.ordinal:
             by_base = {segment.number: segment.name for segment in found}
             if len(by_base) < len(found):
@@ -158,10 +148,8 @@ class RowSegments:
                 return self.open(base, listing)
             index = self._caches.indexes.get(key, lambda: self._sealed_index(path, base, stat.size))
         return RowSegment(
-            self._layout,
+            self._of,
             source,
-            topic=self._topic,
-            partition=self._partition,
             base=base,
             next_base=listing.following(base),
             holes=self._has_holes(path, stat.size),
@@ -186,10 +174,8 @@ class RowSegments:
 
     def _open_joined(self, files: list[SealedFile], listing: Listing) -> RowSegment:
         return RowSegment(
-            self._layout,
+            self._of,
             JoinedSource(self._vfs, files),
-            topic=self._topic,
-            partition=self._partition,
             base=files[0].base,
             next_base=listing.following(files[-1].base),
             holes=False,
@@ -202,7 +188,7 @@ class RowSegments:
         Raises:
             DamagedLogError: a row, a field or an offset is not sound.
         """
-        with typed_read_errors(self._topic, self._partition, listing.path(base)):
+        with typed_read_errors(self._of.topic, self._of.partition, listing.path(base)):
             segment = self.open(base, listing)
             try:
                 for _ in segment.frames(base, end):
@@ -242,13 +228,13 @@ class RowSegments:
         """Raise if the log ends before its bytes do, because what follows is damaged."""
         found = self.end()
         if found is not None and found.damage is not None and self.high_watermark() == found.offset:
-            with typed_read_errors(self._topic, self._partition, found.path):
+            with typed_read_errors(self._of.topic, self._of.partition, found.path):
                 raise found.damage
 
     def _limit(self, found: RowEnd) -> int:
         if self._isolation is None:
             return found.offset
-        return high_watermark(self._vfs, self._topic, self._partition, found.offset)
+        return high_watermark(self._vfs, self._of.topic, self._of.partition, found.offset)
 
     def _decide(self) -> Isolation | None:
         found = self.end()
@@ -264,10 +250,8 @@ class RowSegments:
         index = self._broker_index(path, stat.size) if start is None else start.entries
         compacted = self._has_holes(path, stat.size)
         segment = RowSegment(
-            self._layout,
+            self._of,
             source,
-            topic=self._topic,
-            partition=self._partition,
             base=base,
             holes=compacted,
             index=index,
@@ -299,7 +283,7 @@ class RowSegments:
 
     def _is_crash_tail(self, path: str, source: Source, walked: WalkedEnd) -> bool:
         """Whether the bytes after the last whole record are what a crash leaves at the end."""
-        files = self._layout.names.segments(self._vfs, self._topic, self._partition)
+        files = self._of.files()
         if files and not path.endswith("/" + files[-1].name):
             return False
         if walked.ending is Ending.TORN:
@@ -310,10 +294,9 @@ class RowSegments:
         base = next(a.number for a, b in pairwise(found) if a.number == b.number)
         names = ", ".join(segment.name for segment in found if segment.number == base)
         return DamagedLogError(
-            f"{self._topic}-{self._partition}: two files begin at offset {base}: {names}. "
-            "Move one of them away.",
-            topic=self._topic,
-            partition=self._partition,
+            f"{self._of.name}: two files begin at offset {base}: {names}. Move one of them away.",
+            topic=self._of.topic,
+            partition=self._of.partition,
             offset=base,
         )
 
@@ -341,7 +324,7 @@ class RowSegments:
         if self._layout.parse_index is None:
             return NO_INDEX
         data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
-        return NO_INDEX if not data else SparseIndex(*self._layout.parse_index(data, size))
+        return NO_INDEX if not data else self._layout.parse_index(data, size)
 
 
 def _index_of(summary: Summary, base: int) -> SparseIndex:

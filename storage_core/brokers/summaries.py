@@ -28,7 +28,8 @@ from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import Int64s
 from ..vfs import Vfs
 from .codecs.row_walk import walk_files
-from .codecs.rows import Ending, RowFormat
+from .codecs.rows import Ending
+from .layout import RowPartition
 
 RECORDS_PER_ENTRY = 16
 _FILES_AT_ONCE = 512
@@ -97,10 +98,10 @@ def unpack(data: bytes) -> dict[str, Summary]:
 class Summaries:
     """Summaries of one partition's sealed files. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, topic: str, partition: int, row_format: RowFormat) -> None:
-        self._vfs = vfs
-        self._format = row_format
-        self._path = f"{STATE_DIRECTORY}/index/{topic}-{partition}.rows"
+    def __init__(self, of: RowPartition) -> None:
+        self._vfs = of.vfs
+        self._format = of.layout.format
+        self._path = f"{STATE_DIRECTORY}/index/{of.name}.rows"
         self._lock = threading.Lock()
         self._known: dict[str, Summary] | None = None
 
@@ -160,9 +161,14 @@ class Summaries:
 
     def _save(self) -> None:
         """Keep the summaries for other processes; only in memory where we may not write."""
-        lock = f"{STATE_DIRECTORY}/index/lock"
-        with suppress(OSError, StorageError):
-            ensure_lock_file(self._vfs, lock)
-            with locked(self._vfs, lock, 0):
-                assert self._known is not None
-                replace_file(self._vfs, self._path, pack(self._known), sync=False)
+        assert self._known is not None
+        save_hint(self._vfs, self._path, pack(self._known))
+
+
+def save_hint(vfs: Vfs, path: str, data: bytes) -> None:
+    """Replace a file under ``index/`` without a sync; nothing where we may not write."""
+    lock = f"{STATE_DIRECTORY}/index/lock"
+    with suppress(OSError, StorageError):
+        ensure_lock_file(vfs, lock)
+        with locked(vfs, lock, 0):
+            replace_file(vfs, path, data, sync=False)

@@ -157,16 +157,6 @@ class TransactionIndex:
         return Isolation(min(unresolved, default=self._high_watermark), commits)
 
 
-def visible_mask(
-    columns: TransactionColumns, high_watermark: int, journal: Journal
-) -> tuple[int, Bools]:
-    """Last stable offset and visibility, where ``columns`` are all records of the partition."""
-    index = TransactionIndex(high_watermark)
-    index.add(columns)
-    isolation = index.decide(journal)
-    return isolation.stable_end, isolation.visible(columns)
-
-
 def parse_journal(data: Data) -> dict[bytes, JournalState]:
     """The last state of every transaction id that the broker still uses.
 

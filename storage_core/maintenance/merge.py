@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import StoppedError
 from ..segments.sealed import Sealed
 from .report import Pace, UpkeepReport
-from .segment_rewriter import Rewritten
 from .segment_swap import Replacer
 
 
@@ -53,39 +51,10 @@ def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[Sealed]]
 
 
 def merge_partition(
-    replacer: Replacer,
-    pace: Pace,
-    high_watermark: int,
-    below: int | None = None,
-    at_least: int = 2,
+    replacer: Replacer, pace: Pace, high_watermark: int, below: int | None, at_least: int
 ) -> UpkeepReport:
     """Merge a partition's small segments. What is finished stays if the caller stops it."""
-    report = UpkeepReport("merge", replacer.topic, replacer.partition)
     with replacer.held():
-        segment_bytes = replacer.config.segment_bytes
         segments = replacer.files.segments(high_watermark)
-        groups = merge_groups(segments, segment_bytes, below, at_least)
-        total = sum(segment.size for group in groups for segment in group)
-        try:
-            pace.begin("merge", replacer.topic, replacer.partition, total)
-            for group in groups:
-                new = _merged(replacer, group, pace)
-                if new is not None and replacer.replace(group, new):
-                    report = report.counted(
-                        sum(each.size for each in group), new.size, segments=len(group)
-                    )
-        except StoppedError:
-            return report.stopped()
-    return report
-
-
-def _merged(replacer: Replacer, group: Sequence[Sealed], pace: Pace) -> Rewritten | None:
-    try:
-        with replacer.rewriter(group[0].base) as writer:
-            for segment in group:
-                for frame in replacer.files.frames(segment):
-                    writer.carry(frame)
-                    pace.advance(frame.header.length)
-            return writer.finish()
-    except FileNotFoundError:  # retention was faster
-        return None
+        groups = merge_groups(segments, replacer.config.segment_bytes, below, at_least)
+        return replacer.rewrite_each("merge", groups, pace)

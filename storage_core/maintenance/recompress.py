@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from ..config import CODECS, Compression
-from ..errors import StoppedError
 from ..format.frame import draft_frame, finish_frame
 from ..segments.sealed import Sealed, SealedLog
 from .report import Pace, UpkeepReport
-from .segment_rewriter import Rewritten
 from .segment_swap import Replacer
 
 # How much of a segment a dry run encodes to see what it would save.
@@ -80,38 +78,13 @@ def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level
 def recompress_partition(
     replacer: Replacer, compression: Compression, before_us: int | None, pace: Pace
 ) -> UpkeepReport:
-    """Encode what has another codec again. If stopped, finished segments stay recompressed."""
-    report = UpkeepReport("recompress", replacer.topic, replacer.partition)
+    """Rewrite what has another codec. What is finished stays if the caller stops it."""
+    files = replacer.files
     with replacer.held():
-        segments = replacer.files.segments()
-        total = sum(segment.size for segment in segments)
-        try:
-            pace.begin("recompress", replacer.topic, replacer.partition, total)
-            for segment in segments:
-                new = _recompressed(replacer, segment, compression, before_us, pace)
-                if new is not None and replacer.replace([segment], new):
-                    report = report.counted(segment.size, new.size)
-        except StoppedError:
-            return report.stopped()
-    return report
-
-
-def _recompressed(
-    replacer: Replacer,
-    segment: Sealed,
-    compression: Compression,
-    before_us: int | None,
-    pace: Pace,
-) -> Rewritten | None:
-    files, codec = replacer.files, CODECS.index(compression)
-    try:
-        if not has_other_codec(files, segment, compression, before_us):
-            pace.advance(segment.size)
-            return None
-        with replacer.rewriter(segment.base) as writer:
-            for frame in files.frames(segment):
-                writer.carry(frame, codec)
-                pace.advance(frame.header.length)
-            return writer.finish()
-    except FileNotFoundError:  # removed by retention
-        return None
+        return replacer.rewrite_each(
+            "recompress",
+            [[segment] for segment in files.segments()],
+            pace,
+            codec=CODECS.index(compression),
+            is_due=lambda segment: has_other_codec(files, segment, compression, before_us),
+        )

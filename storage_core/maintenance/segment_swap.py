@@ -15,12 +15,12 @@ compared with what was read: if retention or another process changed one, the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 from ..config import StoreConfig
-from ..errors import BrokenFrameError
+from ..errors import BrokenFrameError, StoppedError
 from ..format.file_names import IDX, REWRITE, TIMEIDX, segment_file
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
@@ -30,6 +30,7 @@ from ..segments.index_files import write_indexes
 from ..segments.listing import log_path
 from ..segments.sealed import Sealed, SealedLog
 from .partition import Guard
+from .report import Action, Pace, UpkeepReport
 from .segment_rewriter import Rewritten, SegmentRewriter
 
 
@@ -85,6 +86,45 @@ class Replacer:
                 with typed_read_errors(self.topic, self.partition, self.files.directory):
                     raise
             raise
+
+    def rewrite_each(
+        self,
+        action: Action,
+        groups: Sequence[Sequence[Sealed]],
+        pace: Pace,
+        *,
+        codec: int | None = None,
+        is_due: Callable[[Sealed], bool] = lambda _: True,
+    ) -> UpkeepReport:
+        """Rewrite each group of neighbours as one segment, under ``codec``. Only inside ``held``.
+
+        A group is left out if its first segment is not due. What is finished stays if the caller
+        stops it.
+        """
+        report = UpkeepReport(action, self.topic, self.partition)
+        sizes = [sum(segment.size for segment in group) for group in groups]
+        try:
+            pace.begin(action, self.topic, self.partition, sum(sizes))
+            for group, size in zip(groups, sizes, strict=True):
+                new = None
+                with suppress(FileNotFoundError):  # removed by retention
+                    if is_due(group[0]):
+                        new = self._rewritten(group, codec, pace)
+                    else:
+                        pace.advance(size)
+                if new is not None and self.replace(group, new):
+                    report = report.counted(size, new.size, segments=len(group))
+        except StoppedError:
+            return report.stopped()
+        return report
+
+    def _rewritten(self, group: Sequence[Sealed], codec: int | None, pace: Pace) -> Rewritten:
+        with self.rewriter(group[0].base) as writer:
+            for segment in group:
+                for frame in self.files.frames(segment):
+                    writer.carry(frame, codec)
+                    pace.advance(frame.header.length)
+            return writer.finish()
 
     def replace(self, old: Sequence[Sealed], new: Rewritten) -> bool:
         """Put ``new`` in the place of ``old``; False if they are no longer what was read."""

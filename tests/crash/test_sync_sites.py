@@ -198,13 +198,7 @@ ARGUED_HARMLESS = {
         ),
         "the folder holds nothing but locks, and who writes into the one above it syncs that",
     ),
-    **dict.fromkeys(
-        (
-            f"Summaries._save > {_LOCKS_FOLDER}",
-            f"TransactionFile.save > {_LOCKS_FOLDER}",
-        ),
-        "the folder holds hints that are worked out again",
-    ),
+    f"save_hint > {_LOCKS_FOLDER}": "the folder holds hints that are worked out again",
 }  # fmt: skip
 ELSEWHERE = {
     # A promise after a kill takes too long to be kept twice: test_promises has it.

@@ -19,44 +19,35 @@ where ``row_walk.walk_indexed`` may try to start, never more than that.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from ...types import Int64s
+from ...format.sparse_index import SparseIndex
 from .rows import Data
 
 ENTRY_BYTES = 16
 
 
-class IndexEntries(NamedTuple):
-    """Entries with strictly rising offsets and positions."""
-
-    offsets: Int64s
-    positions: Int64s
-
-
-def parse_broker_index(data: Data, log_size: int) -> IndexEntries:
+def parse_broker_index(data: Data, log_size: int) -> SparseIndex:
     """The entries before the zeros, a pair that does not rise, or a position past the log."""
     entries = _rising_prefix(data, log_size)
     if len(entries.positions) and entries.positions[0] == 0:
-        return IndexEntries(entries.offsets[:0], entries.positions[:0])
+        return SparseIndex(entries.offsets[:0], entries.positions[:0])
     return entries
 
 
-def parse_rustlog_index(data: Data, log_size: int) -> IndexEntries:
+def parse_rustlog_index(data: Data, log_size: int) -> SparseIndex:
     """The entries before a pair that does not rise, or a position past the log."""
     return _rising_prefix(data, log_size)
 
 
-def encode_index(entries: IndexEntries) -> bytes:
+def encode_index(entries: SparseIndex) -> bytes:
     """The bytes of entries, for appending to either broker's index."""
     pairs = np.empty((len(entries.offsets), 2), dtype=">u8")
-    pairs[:, 0], pairs[:, 1] = entries
+    pairs[:, 0], pairs[:, 1] = entries.offsets, entries.positions
     return pairs.tobytes()
 
 
-def _rising_prefix(data: Data, log_size: int) -> IndexEntries:
+def _rising_prefix(data: Data, log_size: int) -> SparseIndex:
     count = len(data) // ENTRY_BYTES
     pairs = np.frombuffer(data, dtype=">u8", count=2 * count).reshape(count, 2)
     # Signed, so that values no log can have turn negative and end the prefix.
@@ -65,4 +56,4 @@ def _rising_prefix(data: Data, log_size: int) -> IndexEntries:
     sound[1:] &= (numbers[1:] > numbers[:-1]).all(axis=1)
     upto = count if sound.all() else int(np.argmin(sound))
     offsets, positions = np.ascontiguousarray(numbers[:upto].T)
-    return IndexEntries(offsets, positions)
+    return SparseIndex(offsets, positions)

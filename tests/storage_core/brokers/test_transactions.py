@@ -14,17 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_core.brokers.codecs.encode import ABORT, encode_control, encode_messages
-from storage_core.brokers.codecs.records import parse_bodies
+from storage_core.brokers.codecs.records import Bools, parse_bodies
 from storage_core.brokers.codecs.rows import CURSUS_BROKER, walk_scalar
 from storage_core.brokers.transactions import (
+    Journal,
     JournalState,
     TransactionColumns,
     TransactionIndex,
     parse_journal,
-    visible_mask,
 )
 from storage_core.errors import DamagedMetadataError
 from storage_core.format.columns import HEADERS
+
+
+def visible_mask(
+    columns: TransactionColumns, high_watermark: int, journal: Journal
+) -> tuple[int, Bools]:
+    """Last stable offset and visibility, where ``columns`` are all records of the partition."""
+    index = TransactionIndex(high_watermark)
+    index.add(columns)
+    isolation = index.decide(journal)
+    return isolation.stable_end, isolation.visible(columns)
 
 
 class Row(NamedTuple):

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 
 from storage_core.brokers.codecs.index import (
-    IndexEntries,
     encode_index,
     parse_broker_index,
     parse_rustlog_index,
 )
+from storage_core.format.sparse_index import SparseIndex
 
 
 def pairs(*entries: tuple[int, int]) -> bytes:
@@ -26,7 +26,7 @@ def test_broker_index_ends_at_zeros_disorder_and_the_logs_end() -> None:
         assert found.positions.tolist() == [4100, 8300]
     assert len(parse_broker_index(bytes(10 << 20), 10_000).offsets) == 0
     assert len(parse_broker_index(b"", 10_000).offsets) == 0
-    assert encode_index(IndexEntries(np.array([40, 81]), np.array([4100, 8300]))) == pairs(*good)
+    assert encode_index(SparseIndex(np.array([40, 81]), np.array([4100, 8300]))) == pairs(*good)
 
 
 def test_rustlog_index_begins_at_position_zero() -> None:
