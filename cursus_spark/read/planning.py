@@ -60,7 +60,7 @@ def segment_splits(
     """
     for where, (start, end) in ranges.items():
         (topic, partition), here = where, start
-        for segment in store.segments(*where):
+        for segment in store.segments(*where, by_names=True):
             if segment.end <= here or segment.base >= end:
                 continue
             if segment.base > here:

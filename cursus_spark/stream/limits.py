@@ -59,7 +59,7 @@ def _limited_by_bytes(
 
 def _bytes(store: Store, where: TopicPartition, start: int, end: int) -> int:
     total = 0
-    for segment in store.segments(*where):
+    for segment in store.segments(*where, by_names=True):
         overlap = min(end, segment.end) - max(start, segment.base)
         if overlap > 0:
             total += max(1, segment.size * overlap // max(1, segment.end - segment.base))
@@ -69,7 +69,7 @@ def _bytes(store: Store, where: TopicPartition, start: int, end: int) -> int:
 def _cut(store: Store, where: TopicPartition, start: int, end: int, share: int) -> int:
     """The first index entry at which at least ``share`` bytes from ``start`` on are covered."""
     left = share
-    for segment in store.segments(*where):
+    for segment in store.segments(*where, by_names=True):
         first, last = max(start, segment.base), min(end, segment.end)
         if first >= last:
             continue

@@ -16,6 +16,7 @@ from ..io.caching import LruCache
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
+from ..segments.continuity import missing_records
 from ..segments.listing import Listing, ListingCache
 from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
@@ -114,7 +115,7 @@ class RowSegments:
             if len(by_base) < len(found):
                 raise self._duplicate_base(found)
             return Listing(directory, tuple(by_base), names=tuple(by_base.values()))
-        names = [segment.name for segment in found]
+        names = [segment.name for segment in _without_gap(found)]
         sealed = self._summaries.sealed(directory, names[:-1])
         bases, kept, base = [], [], 0
         for name in names:
@@ -193,6 +194,8 @@ class RowSegments:
             try:
                 for _ in segment.frames(base, end):
                     pass
+            except BrokenFrameError as error:
+                raise missing_records(self._vfs, listing, base, error) from error
             finally:
                 segment.close()
 
@@ -223,6 +226,21 @@ class RowSegments:
     def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
         """No bound: the search then asks the segment, which raises that there are no times."""
         return MAX_OFFSET
+
+    def end_of(self, base: int, listing: Listing) -> int:
+        """Where a sealed file ends, by its records. In a compacted one the last may be gone."""
+        following = listing.following(base)
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        if following is None or self._layout.ordinal or stat is None:
+            return MAX_OFFSET
+        if self._has_holes(path, stat.size):
+            return following
+        segment = self.open(base, listing)
+        try:
+            return segment.walk_to_end(None).offset
+        finally:
+            segment.close()
 
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""
@@ -276,10 +294,31 @@ class RowSegments:
             segment.close()
 
     def _damage(self, path: str, source: Source, walked: WalkedEnd) -> BrokenFrameError | None:
-        if walked.ending is Ending.WHOLE or self._is_crash_tail(path, source, walked):
+        if walked.ending is Ending.WHOLE:
+            return self._missing_file(path, walked)
+        if self._is_crash_tail(path, source, walked):
             return None
         problem = str(walked.problem)
         return BrokenFrameError(problem, position=walked.position, offset=walked.offset)
+
+    def _missing_file(self, path: str, walked: WalkedEnd) -> BrokenFrameError | None:
+        """The error for a gap in the numbers of ordinal files: what follows has unknown offsets."""
+        if not self._layout.ordinal:
+            return None
+        files = self._of.files()
+        before = _without_gap(files)
+        if len(before) == len(files) or not path.endswith("/" + before[-1].name):
+            return None
+        names, number = self._layout.names, before[-1].number + 1
+        directory, of = path.rpartition("/")[0], self._of
+        missing = f"{directory}/{names.format(self._vfs, of.topic, of.partition, number)}"
+        return BrokenFrameError(
+            f"{missing} is missing, so the records from offset {walked.offset} on are "
+            f"unknown. Restore it from a copy, or move {files[len(before)].name} and the files "
+            "after it away",
+            path=missing,
+            offset=walked.offset,
+        )
 
     def _is_crash_tail(self, path: str, source: Source, walked: WalkedEnd) -> bool:
         """Whether the bytes after the last whole record are what a crash leaves at the end."""
@@ -325,6 +364,12 @@ class RowSegments:
             return NO_INDEX
         data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
         return NO_INDEX if not data else self._layout.parse_index(data, size)
+
+
+def _without_gap(files: list[SegmentName]) -> list[SegmentName]:
+    """Ordinal files up to the first number that is missing."""
+    first = files[0].number if files else 0
+    return [file for at, file in enumerate(files) if file.number == first + at]
 
 
 def _index_of(summary: Summary, base: int) -> SparseIndex:

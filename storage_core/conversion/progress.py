@@ -48,7 +48,7 @@ def source_partitions(source: StoreReads, topic: str) -> Iterator[SourcePartitio
     """The partitions of a topic as they are now."""
     for partition, end in enumerate(source.visible_ends(topic)):
         start = min(source.offsets(topic, partition).start, end)
-        segments = source.segments(topic, partition)
+        segments = source.segments(topic, partition, by_names=True)
         offsets = np.array([*(found.base for found in segments), end], dtype=np.int64)
         bytes_before = np.cumsum([0, *(found.size for found in segments)])
         yield SourcePartition(topic, partition, OffsetRange(start, end), (offsets, bytes_before))

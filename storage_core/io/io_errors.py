@@ -97,13 +97,18 @@ def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
-    """Turn broken frames and failed reads into errors that name partition, file and position."""
+    """Turn broken frames and failed reads into errors that name partition, file and position.
+
+    An error without a position is not about bytes of a file, so its own text names the file.
+    """
     try:
         yield
     except BrokenFrameError as error:
         path = error.path or path
         raise DamagedLogError(
-            f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
+            f"{topic}-{partition}: {error}."
+            if error.position is None
+            else f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
             f"{error.offset}: {error}. Records before that offset are intact; restore the file "
             "from a copy, or read from a later offset.",
             topic=topic,

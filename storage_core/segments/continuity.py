@@ -7,6 +7,8 @@ where a later one does. Those in between repeat its records: readers get the sam
 
 from __future__ import annotations
 
+import re
+
 from ..errors import BrokenFrameError, SegmentStateError
 from ..format.frame_scan import last_end_offset, walk_frames
 from ..io.byte_source import MappedSource
@@ -68,3 +70,29 @@ def end_of(vfs: Vfs, path: str, base: int, *, verify: bool) -> int:
         ) from error
     except SegmentStateError as error:
         raise BrokenFrameError("it is empty; restore the file from a copy", path=path) from error
+
+
+def missing_records(
+    vfs: Vfs, listing: Listing, base: int, error: BrokenFrameError
+) -> BrokenFrameError:
+    """The error for a read that stopped in the segment ``base``: a better one, if a file is gone.
+
+    A segment that ends whole before the next one begins is not damaged: a file between them is
+    missing. The better error has no position. Its ``path`` is the missing file.
+    """
+    at = listing.holding(base)
+    following, path = listing.following(base), error.path or listing.path(base)
+    if at < 0 or following is None or error.offset is None or error.offset >= following:
+        return error
+    found = vfs.stat(path)
+    if found is None or found.size != error.position:
+        return error
+    after = listing.path(following)
+    missing = re.sub(r"\d+(?=\.log$)", lambda digits: f"{error.offset:0{len(digits[0])}d}", after)
+    return BrokenFrameError(
+        f"offsets {error.offset} to {following - 1} are missing: {path} ends at offset "
+        f"{error.offset}, and the next file is {after}. Restore {missing} from a copy, or read "
+        f"from offset {following}",
+        path=missing,
+        offset=error.offset,
+    )

@@ -10,13 +10,14 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from ..errors import DataLossError
+from ..errors import BrokenFrameError, DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..types import Int64s, SegmentInfo
 from ..vfs import Vfs
 from .batches import to_batch
+from .continuity import missing_records
 from .listing import Listing
 
 
@@ -56,6 +57,13 @@ class Segments(Protocol):
     def largest_timestamp(self, base: int, listing: Listing) -> int:
         """Upper bound of the timestamps of a sealed segment."""
 
+    def end_of(self, base: int, listing: Listing) -> int:
+        """Where the records of a sealed segment below the high watermark end.
+
+        Raises:
+            BrokenFrameError: the segment is damaged.
+        """
+
     def raise_damage(self) -> None:
         """Raise if there are bytes after the end of the log that are damaged records."""
 
@@ -83,8 +91,11 @@ class PartitionReader:
         bases = self.listing().bases
         return bases[0] if bases else 0
 
-    def segments(self, end: int) -> list[SegmentInfo]:
-        """The segments that hold offsets below ``end``, from names and sizes only."""
+    def segments(self, end: int, *, by_names: bool = False) -> list[SegmentInfo]:
+        """The segments that hold offsets below ``end``.
+
+        With ``by_names`` each ends where the next begins, and no file is opened.
+        """
         while True:
             listing = self.listing()
             if not listing.bases:
@@ -99,10 +110,19 @@ class PartitionReader:
             size = sizes.get(name)
             if size is not None and base < end:
                 stop = following if following < end else end
+                if not by_names and stop == following and base != last:
+                    stop = self._end_of(base, stop, listing)
                 found.append(
                     SegmentInfo(base, stop, f"{listing.directory}/{name}", size, base != last)
                 )
         return found
+
+    def _end_of(self, base: int, following: int, listing: Listing) -> int:
+        """Where a sealed segment ends; of one that is damaged or gone, where the next begins."""
+        try:
+            return min(following, self._segments.end_of(base, listing))
+        except (BrokenFrameError, FileNotFoundError):
+            return following
 
     def read_slice(
         self, segment: SegmentInfo, start: int, end: int, names: tuple[str, ...]
@@ -233,6 +253,8 @@ class PartitionReader:
             segment = self._segments.open(base, listing)
             try:
                 yield segment
+            except BrokenFrameError as error:
+                raise missing_records(self._vfs, self.listing(), base, error) from error
             finally:
                 segment.close()
 

@@ -26,6 +26,7 @@ from ..io.caching import LruCache
 from ..types import Int64s, OffsetPosition
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
+from .continuity import end_of
 from .index_files import has_sound_indexes, read_index, sealed_index
 from .listing import Listing, ListingCache, log_path
 
@@ -89,6 +90,10 @@ class NativeSegments:
             return segment.time_index().largest
         finally:
             segment.close()
+
+    def end_of(self, base: int, listing: Listing) -> int:
+        """Where a sealed segment below the high watermark ends, by its last frame."""
+        return end_of(self._vfs, listing.path(base), base, verify=False)
 
     def raise_damage(self) -> None:
         """Never raises: no reader goes beyond the high watermark, and recovery checks the rest."""

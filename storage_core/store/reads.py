@@ -96,9 +96,17 @@ class StoreReads:
         """
         self._reader(topic, partition).require_sound_end()
 
-    def segments(self, topic: str, partition: int) -> list[SegmentInfo]:
-        """The segments below the high watermark, from file names and sizes only."""
-        return self._reader(topic, partition).segments(self._high_watermark(topic, partition))
+    def segments(self, topic: str, partition: int, *, by_names: bool = False) -> list[SegmentInfo]:
+        """The segments below the high watermark.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            by_names: Open no file: take each segment to end where the next one begins. A missing
+                file is then seen only by a read. By default the end of each is looked up.
+        """
+        end = self._high_watermark(topic, partition)
+        return self._reader(topic, partition).segments(end, by_names=by_names)
 
     def read_slices(
         self,

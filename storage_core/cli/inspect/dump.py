@@ -177,7 +177,7 @@ def _index_entries(store: Store, path: str, base: int) -> Iterator[Entry]:
 
 def _broker(store: Store, topic: str, partition: int, segment: int | None) -> Iterator[Entry]:
     try:
-        for found in store.segments(topic, partition):
+        for found in store.segments(topic, partition, by_names=True):
             if segment not in (None, found.base):
                 continue
             yield {

@@ -101,11 +101,32 @@ def test_a_sealed_segment_that_was_cut_short(tmp_path: Path, kind: Kind) -> None
     check(kind.open(tmp_path), [b"a"])
 
 
-@based
-def test_a_missing_segment(tmp_path: Path, kind: Kind) -> None:
-    _, second, _ = kind.write(tmp_path, [[b"a", b"b"], [b"c"], [b"d"]])
+def test_a_missing_segment_is_named_and_none_is_said_to_reach_over_it(
+    tmp_path: Path, kind: Kind
+) -> None:
+    first, second, third = kind.write(tmp_path, [[b"a", b"b"], [b"c"], [b"d"]])
     second.unlink()
-    check(kind.open(tmp_path), [b"a", b"b"])
+    store = kind.open(tmp_path)
+    found = check(store, [b"a", b"b"])
+    assert found.error is not None
+    before, missing, after = (str(file.relative_to(tmp_path)) for file in (first, second, third))
+    assert (found.error.path, found.error.position) == (missing, None)
+    ends = [(segment.base, segment.end) for segment in store.segments(TOPIC, 0)]
+    if kind.ordinal:
+        # What is left would get the offsets of what is gone.
+        assert f"{missing} is missing, so the records from offset 2 on are unknown" in str(
+            found.error
+        )
+        assert ends == [(0, 2)]
+        with pytest.raises(DamagedLogError, match="is missing, so the records from offset 2"):
+            store.append(TOPIC, 0, [b"e"])
+        return
+    assert str(found.error) == (
+        f"{TOPIC}-0: offsets 2 to 2 are missing: {before} ends at offset 2, and the next file is "
+        f"{after}. Restore {missing} from a copy, or read from offset 3."
+    )
+    assert ends == [(0, 2), (3, 4)]
+    assert read(store, start=3).values == [b"d"]
 
 
 @based
