@@ -207,6 +207,12 @@ class CommitPendingError(StorageError):
         self.transactions = tuple(transactions)
 
 
+class ForeignRecordsError(StorageError):
+    """Another program appended where an interrupted commit must go on; nothing was changed."""
+
+    code = "FOREIGN_RECORDS"
+
+
 class ConversionError(StorageError):
     """The target of a conversion has other records than the source at the same offsets."""
 

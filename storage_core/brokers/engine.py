@@ -9,6 +9,7 @@ from typing import Any
 
 from ..commit.commit_state import CommitState
 from ..commit.protocol import Committer
+from ..commit.resolution import finish_commit, give_up_commit
 from ..commit.staging import StageCheck
 from ..config import StoreConfig
 from ..engine.base import BaseEngine
@@ -59,6 +60,12 @@ class BrokerEngine(BaseEngine):
             self._config,
             fingerprints=self._logs,
         )
+
+    def finish_commit(self, transaction: str) -> None:
+        finish_commit(self.commits, self.committer, self._logs, transaction)
+
+    def give_up_commit(self, transaction: str) -> None:
+        give_up_commit(self._vfs, self.commits, self.committer, transaction)
 
     def topics(self) -> list[str]:
         return self._catalog.names()

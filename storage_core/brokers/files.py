@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from ..io.durable import (
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import TIMESTAMP_SUPPLIED, Int64s, Integers
 from .codecs.index import ENTRY_BYTES, encode_index, parse_rustlog_index
+from .codecs.rows import walk_scalar
+from .files_after import FilesAfter, different, same_bytes
 from .layout import RowPartition
 from .segment_reader import is_zero_tail
 from .segments import RowSegments
@@ -48,6 +51,17 @@ class _Piece(NamedTuple):
     rows: int
     sizes: Integers
     new_file: bool
+    is_control: bool = False
+
+
+class Written(NamedTuple):
+    """What stands in the files of the rows that a commit adds after its position."""
+
+    records: int
+    """Whole records of the commit, from its first one on."""
+    path: str | None = None
+    position: int = 0
+    """Where bytes begin that the commit does not write, if there are any."""
 
 
 class RowFiles:
@@ -151,7 +165,7 @@ class RowFiles:
         return Target(path, first, first, 0, first)
 
     def _pieces(self, columns: Columns, target: Target) -> list[_Piece]:
-        pieces, sizes = [], np.diff(columns.bounds)
+        pieces, sizes = list[_Piece](), np.diff(columns.bounds)
         row, size = 0, target.size
         while row < columns.count:
             rows = self._rows_that_fit(sizes[row:], size)
@@ -165,6 +179,10 @@ class RowFiles:
             row += rows
         return pieces + self._closing(columns, target.offset + row)
 
+    def has_transactions(self, columns: Columns) -> bool:
+        """Whether some records are written under a transaction of the broker's."""
+        return bool(self._closing(columns, 0))
+
     def _closing(self, columns: Columns, offset: int) -> list[_Piece]:
         """Control records that commit the transactions some records were written under."""
         if self._layout.closing is None:
@@ -172,7 +190,7 @@ class RowFiles:
         records = self._layout.closing(columns, self._of.topic, self._of.partition, offset)
         sizes = np.array([len(record) for record in records], dtype=np.int64)
         data = memoryview(b"".join(records))
-        return [_Piece(data, len(records), sizes, new_file=False)] if records else []
+        return [_Piece(data, len(records), sizes, False, is_control=True)] if records else []
 
     def next_file(self, target: Target) -> Target:
         """Start another file after ``target``."""
@@ -186,8 +204,47 @@ class RowFiles:
         self._vfs.fsync_dir(directory)
         sync_directories(self._vfs, directory)
 
+    def written(
+        self, number: int, position: int, commit: Iterable[Columns], offset: int
+    ) -> Written:
+        """Compare what stands after a position with the rows that a commit writes there.
+
+        Bytes of the commit that a power cut took read as zeros, a whole sector at a time.
+        """
+        found = self._after(number, position)
+        records, whole = 0, True
+        for piece in self._expected(commit, offset) if found.left else ():
+            data = found.take(len(piece.data))
+            same = same_bytes(data, piece.data)
+            if whole and not piece.is_control:
+                end = same if same < len(piece.data) else len(piece.data)
+                records += walk_scalar(piece.data[:end], 0, end, self._layout.format).count
+            whole = whole and same == len(piece.data)
+            foreign = found.first_kept(different(data, piece.data))
+            if foreign is not None:
+                return Written(records, *foreign)
+            if not found.left:
+                break
+        return Written(records, *found.place()) if found.left else Written(records)
+
+    def _expected(self, commit: Iterable[Columns], offset: int) -> Iterator[_Piece]:
+        for columns in commit:
+            for piece in self._pieces(columns, Target("", 0, 0, 0, offset)):
+                yield piece
+                offset += piece.rows
+
+    def _after(self, number: int, position: int) -> FilesAfter:
+        directory, files = self._of.directory(), []
+        for segment in self._of.files():
+            path = f"{directory}/{segment.name}"
+            stat = self._vfs.stat(path)
+            start = position if segment.number == number else 0
+            if stat is not None and segment.number >= number and stat.size > start:
+                files.append((path, start, stat.size))
+        return FilesAfter(self._vfs, files)
+
     def rewind(self, number: int, size: int) -> None:
-        """Cut the partition back to where a commit found it: all after that is the commit's own.
+        """Cut the partition back to where a commit found it: ``written`` says it is the commit's.
 
         Rows have no checksum, so rows that a crash left are written again and not trusted.
         """

@@ -11,18 +11,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..commit.append_staged import read_part
 from ..commit.intents import PartitionIntent
 from ..config import StoreConfig
-from ..errors import WriteFailedError
+from ..errors import ForeignRecordsError, UnsupportedColumnError, WriteFailedError
 from ..format.columns import Columns
 from ..io.io_errors import closed_for_writing, is_harmless, write_failure
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..log.write_barrier import WriteBarrier
 from ..types import ActiveFile, OffsetRange
-from .files import RowFiles, Target
+from .files import RowFiles, Target, Written
 from .layout import RowPartition
 from .segments import LAST_BYTES, RowSegments
 
@@ -122,6 +123,8 @@ class RowLog:
             )
         if intent.position:  # of an earlier release, which kept no bytes
             return None
+        if self.written(intent).records:
+            return True
         # The file was empty: with the files after it, it may have no more than the commit adds.
         stats = [self._vfs.stat(path) for at, path in files.items() if at >= intent.segment]
         found = sum(0 if stat is None else stat.size for stat in stats)
@@ -136,8 +139,64 @@ class RowLog:
         finally:
             self._vfs.close(fd)
 
+    def require_own(self, intent: PartitionIntent) -> None:
+        """Refuse to go on where another program wrote. Only inside ``exclusive``.
+
+        Raises:
+            ForeignRecordsError: bytes after the commit's position are not the commit's own.
+        """
+        found = self.written(intent)
+        if found.path is not None:
+            raise ForeignRecordsError(
+                f"{self._of.topic}-{self._of.partition}: {found.path} has records from byte "
+                f"{found.position} on that another program appended while a commit was "
+                "interrupted. Nothing was changed. `cursus pending` shows the commit; with "
+                "--finish its records are appended after them, with --give-up it is dropped.",
+                topic=self._of.topic,
+                partition=self._of.partition,
+                path=found.path,
+                position=found.position,
+            )
+
+    def written(self, intent: PartitionIntent) -> Written:
+        """What stands in the log of a commit's records. Only inside ``exclusive``."""
+        place = (intent.segment, intent.position)
+        return self._files.written(*place, self._staged(intent), intent.start)
+
+    def rebased(self, intent: PartitionIntent) -> PartitionIntent:
+        """The rest of a commit, to be appended after the records of another program.
+
+        Raises:
+            UnsupportedColumnError: the records belong to a broker's transaction, which cannot be
+                continued later.
+        """
+        found = self.written(intent)
+        if found.path is None:
+            return intent
+        if any(map(self._files.has_transactions, self._staged(intent))):
+            raise UnsupportedColumnError(
+                f"{intent.topic}-{intent.partition}: records with a txn_id cannot be appended in "
+                "two parts. Give the commit up with --give-up, and write its records again.",
+                topic=intent.topic,
+                partition=intent.partition,
+            )
+        self._find_target()
+        return replace(
+            intent,
+            start=self._target.offset,
+            segment=self._target.number,
+            position=self._target.size,
+            before=self.fingerprint().hex(),
+            skip=intent.skip + found.records,
+        )
+
     def append_staged(self, intent: PartitionIntent) -> None:
-        """Append staged parts, from where the commit found the log. Only inside ``exclusive``."""
+        """Append staged parts, from where the commit found the log. Only inside ``exclusive``.
+
+        Raises:
+            ForeignRecordsError: another program appended there. Nothing was changed.
+        """
+        self.require_own(intent)
         self._files.rewind(intent.segment, intent.position)
         self._target = self._files.target()
         for columns in self._staged(intent):
@@ -145,9 +204,13 @@ class RowLog:
             self._target = self._files.append(self._target, columns)
 
     def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:
+        skip = intent.skip
         for part in intent.parts:
             for frame in read_part(self._vfs, part):
-                yield frame.columns()
+                columns = frame.columns()
+                if skip < columns.count:
+                    yield columns.slice(skip, columns.count) if skip else columns
+                skip = max(0, skip - columns.count)
 
     def flush(self) -> None:
         """Nothing waits: every append syncs."""

@@ -84,6 +84,14 @@ class BrokerLogs:
         """Whether a log still has the fingerprint that a commit kept."""
         return self.log(intent.topic, intent.partition).matches(intent)
 
+    def require_own(self, intent: PartitionIntent) -> None:
+        """Raise ForeignRecordsError if another program appended where a commit goes on."""
+        self.log(intent.topic, intent.partition).require_own(intent)
+
+    def rebased(self, intent: PartitionIntent) -> PartitionIntent:
+        """The rest of a commit, to be appended after the records of another program."""
+        return self.log(intent.topic, intent.partition).rebased(intent)
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic while no other writer of ours can add to it."""
         deleted = False

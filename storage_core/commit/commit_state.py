@@ -6,6 +6,7 @@ directory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 else:
     intents = LazyModule("storage_core.commit.intents")
     ledger = LazyModule("storage_core.commit.ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """A decided commit that is not finished, and how many records it adds to each partition."""
+
+    transaction: str
+    job: str
+    app: str
+    version: int
+    records: dict[tuple[str, int], int]
 
 
 class CommitState:
@@ -65,3 +77,16 @@ class CommitState:
     def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
         """By partition where the first pending commit begins: the end for readers."""
         return self.intents.starts(topic, topic_uuid)
+
+    def pending(self) -> list[PendingCommit]:
+        """Every interrupted commit, and every commit that runs now."""
+        return [
+            PendingCommit(
+                intent.transaction,
+                intent.job,
+                intent.app,
+                intent.version,
+                {(part.topic, part.partition): part.end - part.start for part in intent.partitions},
+            )
+            for intent in self.intents.pending()
+        ]

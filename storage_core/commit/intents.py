@@ -32,6 +32,8 @@ class PartitionIntent:
     """The part of a commit for one partition. Its log ended at byte ``position`` of ``segment``.
 
     ``before``: the last bytes of the log there, in hex, for layouts whose topics have no identity.
+    ``skip``: the first records of the parts that stand before ``position`` already, because another
+    program appended after them.
     """
 
     topic: str
@@ -42,10 +44,11 @@ class PartitionIntent:
     position: int
     parts: tuple[StagedPart, ...]
     before: str = ""
+    skip: int = 0
 
     @property
     def end(self) -> int:
-        return self.start + sum(part.records for part in self.parts)
+        return self.start + sum(part.records for part in self.parts) - self.skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ class Intents:
         parts = tuple(part_from(self._staging, part) for part in entry["parts"])
         made = PartitionIntent(**{**entry, "parts": parts})
         place, where = (made.topic, made.partition), f"{made.topic}-{made.partition}"
-        numbers = (made.partition, made.start, made.segment, made.position)
+        numbers = (made.partition, made.start, made.segment, made.position, made.skip)
         if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
             raise ValueError(f"{where}: a field is out of range: {numbers}")
         if type(made.before) is not str or len(bytes.fromhex(made.before)) > made.position:
@@ -222,6 +225,7 @@ class Intents:
 def _fields(intent: Intent) -> dict[str, Any]:
     fields = asdict(intent)
     for entry in fields["partitions"]:
-        if not entry["before"]:
-            del entry["before"]
+        for name in ("before", "skip"):
+            if not entry[name]:
+                del entry[name]
     return fields

@@ -106,6 +106,12 @@ class Fingerprints(Protocol):
     def matches(self, intent: PartitionIntent) -> bool | None:
         """Whether the log still has the bytes that the intent names; None if it is unknown."""
 
+    def require_own(self, intent: PartitionIntent) -> None:
+        """Raise ForeignRecordsError if another program appended where the commit goes on."""
+
+    def rebased(self, intent: PartitionIntent) -> PartitionIntent:
+        """The rest of the commit, after the records that another program appended."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
@@ -280,6 +286,15 @@ class Committer(Generic[Log]):
             with self._locked_partitions(wanted, past_barrier=True) as logs:
                 self.finish(self.without_recreated(intent), logs)
 
+    @contextmanager
+    def locked(self, intent: Intent) -> Iterator[bool]:
+        """Lock all that an interrupted commit names; whether it is still pending."""
+        with self._locked_names(intent.app, intent.job):
+            names = {found.transaction for found in self._intents.pending()}
+            wanted = {(part.topic, part.partition) for part in self.alive(intent)}
+            with self._locked_partitions(wanted, past_barrier=True):
+                yield intent.transaction in names
+
     def plan(
         self,
         request: _Request,
@@ -370,6 +385,7 @@ class Committer(Generic[Log]):
 
         Raises:
             DamagedLogError: only some partitions of a topic have the bytes. Nothing was changed.
+            ForeignRecordsError: another program appended to one. Nothing was changed.
         """
         if self._fingerprints is None:
             return intent
@@ -380,12 +396,19 @@ class Committer(Generic[Log]):
                 found = {part.partition: self._fingerprints.matches(part) for part in parts}
                 if False in found.values():
                     if True in found.values():
+                        for part in parts:
+                            # Of a log that was empty it can be said more clearly.
+                            if not part.before:
+                                self._fingerprints.require_own(part)
                         raise _half_there(intent, topic, found)
                     _log.warning(
                         "topic %r was deleted and created again: the records of job %s are dropped",
                         topic, intent.job,
                     )  # fmt: skip
                     continue
+                # Before any log is changed: a commit that is given up must not be half there.
+                for part in parts:
+                    self._fingerprints.require_own(part)
             kept[topic] = uid
         partitions = tuple(part for part in intent.partitions if part.topic in kept)
         return replace(intent, topics=kept, partitions=partitions)

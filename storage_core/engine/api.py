@@ -99,6 +99,12 @@ class Engine(Protocol):
     def stage(self, job: str, overrides: Mapping[str, Any]) -> Stage:
         """Staging for one task of a job. ``overrides``: topic settings for this task only."""
 
+    def finish_commit(self, transaction: str) -> None:
+        """Append the rest of an interrupted commit after the records of another program."""
+
+    def give_up_commit(self, transaction: str) -> None:
+        """Drop an interrupted commit; what it had appended stays."""
+
     def abort(self, job: str, app: str) -> None:
         """Delete the staging of a job, or finish its commit if that is decided."""
 

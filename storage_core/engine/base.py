@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import CommitPendingError, RecoveryNeededError
+from ..errors import CommitPendingError, InvalidCommitError, RecoveryNeededError
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
@@ -98,3 +98,14 @@ class BaseEngine(ABC):
 
     def abort(self, job: str, app: str) -> None:
         self.committer.abort(job, app)
+
+    def finish_commit(self, transaction: str) -> None:
+        raise self._no_decision(transaction)
+
+    def give_up_commit(self, transaction: str) -> None:
+        raise self._no_decision(transaction)
+
+    def _no_decision(self, transaction: str) -> InvalidCommitError:
+        return InvalidCommitError(
+            f"the commit {transaction} needs no decision: the next writer, or repair, finishes it."
+        )

@@ -19,6 +19,7 @@ from .maintenance import StoreMaintenance
 from .open_directory import make_engine, open_files
 
 if TYPE_CHECKING:
+    from ..commit.commit_state import PendingCommit
     from ..commit.protocol import CommitResult
     from ..commit.staging import Stage, StagedPart
     from ..engine.api import Log
@@ -207,6 +208,29 @@ class Store(StoreMaintenance):
         self._require_writable()
         with typed_write_errors(f"aborting job {job!r}"):
             self._engine.abort(job, job if app is None else app)
+
+    def pending_commits(self) -> list[PendingCommit]:
+        """Commits that are decided and not finished: interrupted ones, and those that run now."""
+        return self._engine.commits.pending()
+
+    def finish_commit(self, transaction: str) -> None:
+        """Append the rest of an interrupted commit after the records of another program.
+
+        Only needed in a broker's directory, after a ``ForeignRecordsError``. Every other
+        interrupted commit is finished by the next writer.
+        """
+        self._require_writable()
+        with typed_write_errors(f"finishing the commit {transaction}"):
+            self._engine.finish_commit(transaction)
+
+    def give_up_commit(self, transaction: str) -> None:
+        """Drop an interrupted commit, after a ``ForeignRecordsError``.
+
+        What it had appended before it was interrupted stays in the log and becomes visible.
+        """
+        self._require_writable()
+        with typed_write_errors(f"giving up the commit {transaction}"):
+            self._engine.give_up_commit(transaction)
 
     def flush(self) -> None:
         """Sync and publish the records that ``fsync=interval`` has deferred."""
