@@ -246,15 +246,18 @@ class RowFiles:
     def rewind(self, number: int, size: int) -> None:
         """Cut the partition back to where a commit found it: ``written`` says it is the commit's.
 
-        Rows have no checksum, so rows that a crash left are written again and not trusted.
+        Rows have no checksum, so rows that a crash left are written again and not trusted. The last
+        file goes first, each durably: a crash leaves the first rows of the commit, without a hole
+        that looks like another program's work.
         """
         directory = self._of.directory()
-        for segment in self._of.files():
+        for segment in reversed(self._of.files()):
             path = f"{directory}/{segment.name}"
             if segment.number > number:
                 for name in (path, path.removesuffix(".log") + ".index"):
                     with suppress(FileNotFoundError):
                         self._vfs.unlink(name)
+                self._vfs.fsync_dir(directory)
             elif segment.number == number:
                 stat = self._vfs.stat(path)
                 if stat is not None and stat.size > size:
