@@ -252,7 +252,68 @@ def deleted_topics(layout: str) -> None:
     assert left.topics() == []
 
 
+def rewound_commits(layout: str) -> None:
+    """A commit over several files is interrupted; who finishes it is killed, and then the power.
+
+    Every single change of names since the last sync is lost alone, and kept alone.
+
+    Raises:
+        AssertionError, StorageError: the commit is not there once, as a whole.
+    """
+    records = [(b"%d" % number).ljust(2000, b".") for number in range(5)]
+    vfs = MemoryVfs()
+    writer = Writer(vfs, layout, Told())
+    writer.create("u", 1)
+    writer.append("u", 0, b"before")
+    job = writer.stage(1, {("u", 0): records})
+
+    def die(kind: str, path: str) -> None:
+        """All records are in the files, and the ledger does not have the commit."""
+        if kind == "rename" and "/ledger/" in path:
+            raise CrashError(f"crashed before {kind} {path}")
+
+    vfs.hook = die
+    with suppress(CrashError):
+        writer.commit(job)
+    calls, done = 0, False
+    while not done:
+        first = vfs.kill()
+        first.crash_after = first.calls + calls
+        with suppress(CrashError):
+            Store(first, LARGER, layout).repair()
+            done = True
+        second = first.kill()
+        _lose_names(second, layout, [b"before", *records])
+        Store(second, LARGER, layout).repair()
+        _lose_names(second, layout, [b"before", *records])
+        calls += 1
+
+
+def _lose_names(vfs: MemoryVfs, layout: str, expected: list[bytes]) -> None:
+    def without(item: Item, items: Sequence[Item]) -> Choice:
+        return {**kept(items), item: 0}
+
+    def alone(item: Item, _: Sequence[Item]) -> Choice:
+        return {item: item.ages - 1}
+
+    names = list[Item]()
+
+    def choose(items: Sequence[Item]) -> Choice:
+        names.extend(item for item in items if item.what < 0)
+        return kept(items)
+
+    vfs.power_cut(choose, b"the next boot...")
+    for item in names:
+        for cut in (partial(without, item), partial(alone, item)):
+            left = Store(vfs.power_cut(cut, b"the next boot..."), LARGER, layout)
+            left.repair()
+            batches = left.read("u", 0)
+            values = [value for batch in batches for value in batch["value"].to_pylist()]
+            assert values == expected, f"{len(values)} records are left"
+
+
 SHORT: dict[str, Callable[[str], None]] = {
     "killed makers": killed_makers,
     "deleted topics": deleted_topics,
+    "rewound commits": rewound_commits,
 }
