@@ -16,6 +16,7 @@ from .inspect.dump import dump
 from .inspect.overview import describe, topics
 from .inspect.tail import tail
 from .maintain.health import check, repair, scrub
+from .maintain.pending import pending
 from .maintain.retention import retain
 from .maintain.rewrite import compact, merge, recompress
 from .report.command import report
@@ -30,7 +31,7 @@ _SHARED = ("layout", "source_layout", "internal_topics", "isolation")
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Inspect": (topics, describe, cat, tail, dump, report),
     "Write": (create, alter, delete, append, groups, convert),
-    "Maintain": (check, repair, scrub, retain, compact, merge, recompress),
+    "Maintain": (check, repair, pending, scrub, retain, compact, merge, recompress),
     "Shell": (completion,),
 }
 

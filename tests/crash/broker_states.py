@@ -16,13 +16,16 @@ from functools import partial
 from random import Random
 
 from storage_core import Store
+from storage_core.brokers.engine import BrokerEngine
+from storage_core.brokers.log import RowLog
 from storage_core.engine.base import BaseEngine
-from storage_core.errors import DamagedLogError, InvalidCommitError
+from storage_core.errors import DamagedLogError, ForeignRecordsError, InvalidCommitError
 from tests.crash.broker_stories import CONFIG, Place, Story, Told, Writer
 from tests.crash.disk import Choice, Choose, Item, kept, lost
 from tests.crash.explorer import choices
 from tests.crash.recording import MemoryVfs
 from tests.support.faulty_vfs import CrashError
+from tests.support.stores import columns_of
 
 # Whoever recovers may have another limit: a commit that is redone then takes fewer files.
 LARGER = CONFIG.override({"segment_bytes": 1 << 20})
@@ -312,8 +315,49 @@ def _lose_names(vfs: MemoryVfs, layout: str, expected: list[bytes]) -> None:
             assert values == expected, f"{len(values)} records are left"
 
 
+def foreign_records(layout: str) -> None:
+    """A commit is killed at any call, a broker appends, and then our next writer comes.
+
+    Raises:
+        AssertionError: a record of the broker is gone.
+    """
+    calls, done = 0, False
+    while not done:
+        vfs = MemoryVfs()
+        writer = Writer(vfs, layout, Told())
+        writer.create("u", 1)
+        writer.append("u", 0, b"before")
+        job = writer.stage(1, {("u", 0): [b"ours".ljust(2000, b".")] * 3})
+        vfs.crash_after = vfs.calls + calls
+        with suppress(CrashError):
+            writer.commit(job)
+            done = True
+        left = vfs.kill()
+        _append_as_broker(Store(left, CONFIG, layout), b"theirs")
+        with suppress(ForeignRecordsError):
+            Store(left, CONFIG, layout).repair()
+        engine = Store(left, CONFIG, layout)._engine
+        assert isinstance(engine, BrokerEngine)
+        for intent in engine.commits.intents.pending():
+            engine.commits.intents.remove(intent)
+        batches = Store(left, CONFIG, layout).read("u", 0)
+        found = [value for batch in batches for value in batch["value"].to_pylist()]
+        assert b"theirs" in found, f"killed at {calls}: the record of the broker is gone"
+        calls += 1
+
+
+def _append_as_broker(store: Store, value: bytes) -> None:
+    """A broker knows nothing of our intents: it cuts a torn record and appends."""
+    log = store.partition_log("u", 0)
+    assert isinstance(log, RowLog)
+    with log.exclusive(past_barrier=True):
+        log._find_target()
+        log._target = log._files.append(log._target, columns_of([value]))
+
+
 SHORT: dict[str, Callable[[str], None]] = {
     "killed makers": killed_makers,
     "deleted topics": deleted_topics,
     "rewound commits": rewound_commits,
+    "foreign records": foreign_records,
 }

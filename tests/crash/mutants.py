@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from storage_core.brokers.log import RowLog
 from storage_core.commit.append_staged import append_parts
 from storage_core.commit.commit_state import CommitState
 from storage_core.commit.intents import Intents
@@ -290,6 +291,9 @@ MUTANTS: dict[str, Mutant] = {
     # Retention and topics
     "segments are deleted without a deletion marker": Mutant(
         no_deletion_markers, "drop many around unlink"
+    ),
+    "records of another program are cut": Mutant(
+        without(RowLog, "require_own"), "foreign records in rustlog"
     ),
     # Locks
     "a partition's lock is not taken": Mutant(

@@ -41,7 +41,7 @@ def staged(store: Store) -> list[StagedPart]:
 
 
 def killed_commit(root: Path, layout: str, changes: int) -> bool:
-    """Commit to all partitions and die after a number of changes; whether it died."""
+    """Commit to all partitions and crash after a number of changes; whether it was killed."""
     vfs = faulty(root)
     store = Store(vfs, CONFIG, layout)
     parts = staged(store)
