@@ -294,12 +294,21 @@ def _timestamps(column: Values, count: int, now_us: int) -> Int64s | int | None:
         return None
     numbers = numbers_of(array, null=now_us)
     low, high = int(numbers.min()), int(numbers.max())
-    if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
-        raise InvalidRecordError(
-            f"timestamps reach from {low} to {high} microseconds since 1970, outside the years "
-            "1 to 9999. Use microseconds."
-        )
+    check_times(low, high)
     return low if low == high else numbers
+
+
+def check_times(low: int, high: int) -> None:
+    """Refuse times that not everyone can print, given the first and the last.
+
+    Raises:
+        InvalidRecordError: one is outside the years 1 to 9999.
+    """
+    if low < MIN_TIMESTAMP or high > MAX_TIMESTAMP:
+        found = f"timestamp {low}" if low == high else f"timestamps from {low} to {high}"
+        raise InvalidRecordError(
+            f"{found}: outside the years 1 to 9999, in microseconds since 1970. Use microseconds."
+        )
 
 
 def _in_microseconds(array: pa.Array) -> pa.Array:

@@ -60,8 +60,13 @@ def check_sizes(bounds: Integers, max_record_bytes: int) -> None:
     if int(bounds[-1]) - int(bounds[0]) <= max_record_bytes:
         return
     sizes = np.diff(bounds)
-    if (largest := int(sizes.max())) > max_record_bytes:
+    check_size(int(sizes.max()), max_record_bytes, f"record {int(sizes.argmax())} of the append")
+
+
+def check_size(size: int, max_record_bytes: int, name: str = "the record") -> None:
+    """Refuse a record that is too large; ``name`` is what the error calls it."""
+    if size > max_record_bytes:
         raise RecordTooLargeError(
-            f"record {int(sizes.argmax())} of the append has {largest} bytes, more than "
-            f"max_record_bytes={max_record_bytes}. Split it, or raise max_record_bytes."
+            f"{name} has {size} bytes, more than max_record_bytes={max_record_bytes}. Split it, or "
+            "raise max_record_bytes."
         )

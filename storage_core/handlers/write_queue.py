@@ -17,8 +17,9 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ..config import StoreConfig
-from ..errors import InvalidRecordError, RecordTooLargeError, StorageError, StoreClosedError
-from ..format.columns import MAX_TIMESTAMP, MIN_TIMESTAMP, microseconds
+from ..errors import InvalidRecordError, StorageError, StoreClosedError
+from ..format.columns import check_times, microseconds
+from ..format.record_sizes import check_size
 from ..vfs import Vfs
 from .futures import Batch, Header, PendingOffset, Row
 
@@ -217,12 +218,7 @@ class WriteQueue(ABC):
             _headers(headers),
             _timestamp(timestamp),
         )
-        size = _size(checked)
-        if size > self._max_record_bytes:
-            raise RecordTooLargeError(
-                f"the record has {size} bytes, more than max_record_bytes="
-                f"{self._max_record_bytes}. Split it, or raise max_record_bytes."
-            )
+        check_size(_size(checked), self._max_record_bytes)
         return checked
 
 
@@ -259,10 +255,8 @@ def _header_name(name: object) -> str:
 
 def _timestamp(moment: object) -> int | None:
     number = microseconds(moment)
-    if number is not None and not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
-        raise InvalidRecordError(
-            f"timestamp {number} is not within the years 1 to 9999, in microseconds since 1970."
-        )
+    if number is not None:
+        check_times(number, number)
     return number
 
 
