@@ -1,4 +1,4 @@
-"""Names that PySpark has only since 4.2, with stand-ins that keep 4.1 working without them."""
+"""Names that PySpark has since 4.2, and substitutes for PySpark 4.1."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ try:
 except ImportError:  # PySpark 4.1: no limits and no AvailableNow for Python sources.
 
     class ReadLimit:  # type: ignore[no-redef]
-        """How much a batch may read."""
+        """How much a micro-batch may read."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Everything."""
+        """Everything that is available."""
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many rows."""
+        """At most a number of rows."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Never asked for."""
+        """PySpark 4.1 never asks for it."""
 
     READ_LIMITS_REACH_SOURCES = False
 

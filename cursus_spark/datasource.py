@@ -1,4 +1,4 @@
-"""``.format("cursus")``: what Spark asks of a data source, as a table of contents."""
+"""``.format("cursus")``: the methods that Spark calls, and what serves each of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CursusDataSource(DataSource):
         return "cursus"
 
     def schema(self) -> StructType:
-        """The columns of the Kafka source; a catalog table keeps its options in their metadata."""
+        """The columns of the Kafka source. A catalog table keeps its options in their metadata."""
         with one_line_errors():
             lower = {key.lower(): text for key, text in self.options.items()}
             wanted = lower.get("includeheaders", "false").strip().lower() == "true"
@@ -39,7 +39,7 @@ class CursusDataSource(DataSource):
             return found if kept is None else with_origin(found, kept)
 
     def reader(self, schema: StructType) -> CursusReader:
-        """A batch query; ``schema`` is the projection the user asked for."""
+        """A batch query; ``schema`` is the user's projection."""
         with one_line_errors():
             check_projection(schema)
             return CursusReader(parse_read_options(self.options, origin(schema)), schema)
@@ -51,7 +51,7 @@ class CursusDataSource(DataSource):
             return CursusWriter(parse_write_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming query's source; one that refuses all, if the query cannot be."""
+        """The source of a streaming query; for an invalid query one that raises the error."""
         try:
             check_projection(schema)
             options = parse_stream_read_options(self.options, origin(schema))
@@ -60,12 +60,12 @@ class CursusDataSource(DataSource):
         return CursusStreamReader(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
-        """A streaming query's sink."""
+        """The sink of a streaming query."""
         with one_line_errors():
             refuse_overwrite(overwrite)
             return CursusStreamWriter(parse_stream_write_options(self.options), schema)
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source: for ``--py-files``; an installed package is found without it."""
+    """Register the data source. Only for ``--py-files``: Spark finds an installed package."""
     spark.dataSource.register(CursusDataSource)

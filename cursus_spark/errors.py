@@ -1,9 +1,9 @@
 """The one error of the connector, and how errors of the engine become it.
 
-Spark prints the text of a Python exception inside its own. A user who mistyped an option wants one
-line there, not a traceback through our code; a bug wants its traceback. So what a user can cause is
-a ``CursusError`` of the form ``[CURSUS_<CONDITION>] <what>. <what to do>.``, and all else is left
-alone. A file that the operating system refuses is of the first kind.
+Spark prints the text of a Python exception inside its own exception. For a mistyped option the user
+needs one line, not a traceback through our code; for a bug the traceback. So every error that a
+user can cause is a ``CursusError``: ``[CURSUS_<CONDITION>] <what>. <what to do>.`` A file that the
+operating system refuses is such an error. All other exceptions pass unchanged.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SHOWN_CHARACTERS = 200
 
 
 class CursusError(Exception):
-    """What a user can cause and put right, in one line that starts with its condition."""
+    """An error that a user can cause and correct: one line that starts with its condition."""
 
-    # Python prints the module before the name of every class but those of builtins.
+    # Python prints the module before the name of a class, except for builtins.
     __module__ = "builtins"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle through a function, because the class is not found where it says it is."""
+        """Pickle through a function: ``__module__`` does not say where the class is."""
         return _rebuild, (str(self),)
 
     @property
@@ -42,7 +42,7 @@ def cursus_error(condition: str, message: str) -> CursusError:
 
 
 def shown(value: object) -> str:
-    """A user's value in quotes, cut to a readable length and free of control characters."""
+    """A user's value in quotes, without control characters and cut to a readable length."""
     text = "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value)
     )
@@ -53,9 +53,9 @@ def shown(value: object) -> str:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn errors of the engine into one-line errors; a context manager, and so a decorator.
+    """Turn errors of the engine into one-line errors. Also usable as a decorator.
 
-    In a generator use it inside, with ``with``: a decorator would only see the generator made.
+    In a generator use ``with`` inside it: a decorator would end before the first item.
     """
     try:
         yield
@@ -77,14 +77,14 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _hide_traceback() -> None:
-    # Read by the worker when it reports the exception. It exits after that, so nothing leaks into
-    # the next task; anywhere else the variable would outlive the error.
+    # Spark's worker reads the variable when it reports the exception, and exits after that. In any
+    # other process the variable would stay set after the error.
     if _is_worker():
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
 
 
 def _is_worker() -> bool:
-    """Whether this process runs tasks or plans for Spark. PySpark 4.1 does not say it outright."""
+    """Whether this process runs tasks or plans for Spark. PySpark 4.1 sets no variable for it."""
     if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
         return True
     program = getattr(sys.modules.get("__main__"), "__spec__", None)

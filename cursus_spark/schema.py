@@ -1,8 +1,8 @@
-"""The columns of a topic as Spark and Arrow see them, and the check of what a user asks for.
+"""The columns of a topic as Spark and Arrow see them, and the checks of a user's schema.
 
-Reading gives the columns of Spark's Kafka source. A ``.schema(...)`` is a projection of them: any
-subset in any order, with ``key`` and ``value`` as text if wanted. Spark does not push ``select``
-down to a Python source, so this is how fewer columns are read.
+A read returns the columns of Spark's Kafka source. A ``.schema(...)`` is a projection of them: any
+subset in any order, with ``key`` and ``value`` as string or binary. Spark does not push ``select``
+down to a Python source, so only ``.schema(...)`` makes a task read fewer columns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-"""Every column a topic has, with its type in Spark; ``headers`` is left out unless asked for."""
+"""Every column of a topic, with its type in Spark. ``headers`` is only read on request."""
 
 _TEXT_OR_BINARY = ("key", "value")
 _NEVER_NULL = ("topic", "partition", "offset", "timestampType")
@@ -57,7 +57,7 @@ _WHOLE_ROWS = 'Use selectExpr("to_json(struct(*)) AS value").'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkColumns:
-    """Where the writable columns stand in the rows to write; None where one is absent."""
+    """Positions of the writable columns in the rows to write; None for an absent column."""
 
     value: int
     key: int | None = None
@@ -82,8 +82,8 @@ def check_projection(schema: StructType) -> None:
     """Refuse a ``.schema(...)`` that is not a projection of the columns.
 
     Raises:
-        CursusError: a column is unknown, named twice, of another type, or declared NOT NULL
-            although records may lack it (Spark would fail with a bare Java exception).
+        CursusError: a column is unknown, named twice, has another type, or is declared NOT NULL
+            although its values may be null (Spark would fail with a bare Java exception).
     """
     if not schema.fields:
         raise cursus_error("SCHEMA_EMPTY", f".schema(...) names no column. {_available()}")
@@ -100,8 +100,8 @@ def check_projection(schema: StructType) -> None:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema Spark expects of the batches of a checked projection.
 
-    It equals ``to_arrow_schema(schema, timezone="UTC")``, whose signature differs between releases
-    of PySpark, without the metadata of the columns, which every batch would carry.
+    It equals ``to_arrow_schema(schema, timezone="UTC")`` without the metadata of the columns, which
+    every batch would carry. The signature of that function differs between releases of PySpark.
     """
     return pa.schema(
         [
@@ -112,9 +112,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def sink_columns(schema: StructType, *, topic: str | None) -> SinkColumns:
-    """Check the rows to write and say where their columns are.
+    """Check the schema of the rows to write and find their columns.
 
-    ``offset`` and ``timestampType`` are ignored, so that what was read can be written.
+    ``offset`` and ``timestampType`` are ignored, so that rows of a read can be written.
 
     Args:
         schema: The schema of the rows.
@@ -141,7 +141,7 @@ def sink_columns(schema: StructType, *, topic: str | None) -> SinkColumns:
 
 
 def topic_required() -> CursusError:
-    """The error for rows that name no topic anywhere."""
+    """The error for rows without a topic, neither as an option nor as a column."""
     return cursus_error(
         "TOPIC_REQUIRED",
         "topic option required when no 'topic' attribute is present. Use .option(\"topic\", "
@@ -151,7 +151,7 @@ def topic_required() -> CursusError:
 
 
 def refuse_overwrite(overwrite: bool) -> None:
-    """Refuse mode overwrite, INSERT OVERWRITE and output mode complete: all arrive as this flag."""
+    """Refuse mode overwrite, INSERT OVERWRITE and output mode complete: Spark sets this flag."""
     if overwrite:
         raise cursus_error(
             "APPEND_ONLY",
@@ -161,10 +161,9 @@ def refuse_overwrite(overwrite: bool) -> None:
 
 
 def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """A copy of the schema that remembers the options of a CREATE TABLE in its first column.
+    """A copy of the schema with the options of a CREATE TABLE in the metadata of its first column.
 
-    The catalog keeps the metadata of columns and drops the options. One column is enough, and all
-    of them would burden every batch.
+    The catalog keeps the metadata of columns and drops the options. One column is enough.
     """
     first, *rest = schema.fields
     metadata = {**first.metadata, _ORIGIN: dict(sorted(options.items()))}
@@ -174,7 +173,7 @@ def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
 def origin(schema: StructType) -> dict[str, str]:
     """The options a catalog table was created with; empty for any other schema.
 
-    Only for reads. ``INSERT INTO a SELECT * FROM b`` hands the writer the metadata of *b*.
+    Only for reads: ``INSERT INTO a SELECT * FROM b`` passes the metadata of *b* to the writer.
     """
     for field in schema.fields:
         found = (field.metadata or {}).get(_ORIGIN)
@@ -204,7 +203,7 @@ def _check_read_type(field: StructField) -> None:
     if not (field.nullable or name in _NEVER_NULL) or _promises_header_values(field.dataType):
         raise cursus_error(
             "COLUMN_TYPE",
-            f"Column '{name}' in .schema(...) is declared NOT NULL, but records may lack it. "
+            f"Column '{name}' in .schema(...) is declared NOT NULL, but its values may be null. "
             "Remove NOT NULL.",
         )
 
@@ -220,7 +219,7 @@ def _check_sink_type(field: StructField) -> None:
         return
     words, accepted = _WRITABLE[field.name]
     kind = field.dataType
-    # A collation changes how text compares, not its bytes.
+    # A collation changes how strings compare, not their bytes.
     found = "string" if isinstance(kind, StringType) else kind.simpleString()
     if found not in accepted:
         raise _type_error("attribute", field.name, found, words)

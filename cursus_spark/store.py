@@ -21,12 +21,10 @@ def open_for_read(options: ReadOptions) -> Store:
 
 
 def open_for_write(options: StreamWriteOptions) -> Store:
-    """The store to write to; a missing one is made, of the layout asked for.
-
-    Who asks not to make topics mistyped the path if there is no store.
+    """The store that a query writes. A missing store is created, in the layout of the options.
 
     Raises:
-        CursusError: there is no store, and none may be made.
+        CursusError: there is no store, and ``createTopic`` is false.
     """
     try:
         return Store.open(
@@ -39,15 +37,16 @@ def open_for_write(options: StreamWriteOptions) -> Store:
         if options.create_topic:
             raise
         raise cursus_error(
-            "LAYOUT_NOT_FOUND", f"{error} With createTopic false, a write makes no store."
+            "LAYOUT_NOT_FOUND", f"{error} With createTopic=false a missing store is an error."
         ) from None
 
 
 def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:
-    """Create a topic where that is allowed, and return its number of partitions.
+    """Create a missing topic if ``createTopic`` is true; return the number of its partitions.
 
     Raises:
-        CursusError: it does not exist and may not be made, or has another number of partitions.
+        CursusError: the topic is missing and ``createTopic`` is false, or it does not have
+            ``numPartitions`` partitions.
     """
     wanted = options.num_partitions
     try:
@@ -61,7 +60,7 @@ def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:
     if wanted is not None and count != wanted:
         raise cursus_error(
             "PARTITION_COUNT",
-            f"Topic '{topic}' has {count} partitions, but numPartitions is {wanted}. Leave the "
-            "option out, or add partitions to the topic.",
+            f"Topic '{topic}' has {count} partitions, but numPartitions is {wanted}. Remove the "
+            "option, or add partitions to the topic.",
         )
     return count

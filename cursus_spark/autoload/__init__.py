@@ -1,7 +1,7 @@
-"""Installed as ``pyspark_cursus``, where Spark finds ``.format("cursus")`` by itself.
+"""Installed as ``pyspark_cursus``, where Spark finds ``.format("cursus")`` without registration.
 
-If any package named ``pyspark_…`` fails on import, Spark finds none of them and does not say why.
-So this one imports nothing of ours, nor Arrow, before it is used.
+If one package named ``pyspark_…`` fails on import, Spark finds none of them and gives no reason. So
+this package imports neither our code nor Arrow before it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """Stands for ``cursus_spark.datasource.CursusDataSource`` and becomes it when used."""
+    """Passes every call to ``cursus_spark.datasource.CursusDataSource``."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -29,7 +29,7 @@ class DefaultSource(DataSource):
         return "cursus"
 
     def schema(self) -> StructType:
-        """See ``CursusDataSource``; so for all methods."""
+        """See ``CursusDataSource``, also for the other methods."""
         return self._source.schema()
 
     def reader(self, schema: StructType) -> Any:

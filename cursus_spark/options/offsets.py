@@ -1,8 +1,7 @@
 """Where a query starts and ends, as users write it: words, JSON, timestamps.
 
-The text of an option becomes an ``OffsetSpec``: one ``Bound`` for everything, and others for single
-topics and partitions. A spec knows no topics; the planner asks it for the bound of each partition
-that exists.
+The text of an option becomes an ``OffsetSpec``: a default ``Bound``, and bounds of single topics
+and partitions. The planner asks it for the bound of each partition that exists.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ EARLIEST, LATEST, GROUP = Bound("earliest"), Bound("latest"), Bound("group")
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Bounds for partitions, for topics, and for all others, the most special one first.
+    """Bounds of partitions, of topics, and the default. The most specific one applies.
 
     Attributes:
-        option: The option that gave it, for messages.
+        option: The option that it comes from, for messages.
         default: The bound of every partition that is not named.
         topics: Bounds of whole topics.
         partitions: Bounds of single partitions, by topic and number.
@@ -66,7 +65,7 @@ class OffsetSpec:
         return found or self.default
 
     def named_topics(self) -> set[str]:
-        """Topics the user named, to be checked against those that exist."""
+        """The topics that the user named; they must exist."""
         return {*self.topics, *(topic for topic, _ in self.partitions)}
 
     def bounds(self) -> dict[str, Bound]:
@@ -75,7 +74,7 @@ class OffsetSpec:
         return {**named, **self.topics, "": self.default}
 
     def over(self, other: OffsetSpec) -> OffsetSpec:
-        """This spec, with the other one for what this one does not name."""
+        """This spec; the other one applies to all that this one does not name."""
         topics = {**other.topics, **self.topics}
         partitions = {
             key: bound for key, bound in other.partitions.items() if key[0] not in self.topics
@@ -125,7 +124,7 @@ def parse_time(option: str, text: str) -> OffsetSpec:
 
 
 def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
-    """Refuse a batch that starts at the end, ends at the start, or ends before it starts."""
+    """Refuse a batch that starts at latest, ends at earliest, or ends before it starts."""
     for name, bound in start.bounds().items():
         if bound == LATEST:
             raise cursus_error(
@@ -150,16 +149,16 @@ def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
 
 
 def iso_time(microseconds: int) -> str:
-    """A time as ISO-8601 in UTC, as short as its precision allows."""
+    """A time as ISO-8601 in UTC, without trailing zeros."""
     time = _EPOCH + datetime.timedelta(microseconds=microseconds)
     return time.isoformat().replace("+00:00", "Z")
 
 
 def load_json(text: str) -> Any:
-    """Parse JSON, refusing what Python's parser lets pass.
+    """Parse JSON strictly.
 
     Raises:
-        ValueError: not JSON, a key twice in one object, NaN, or nested without end.
+        ValueError: not JSON, a key twice in one object, NaN, or nested too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
@@ -168,7 +167,7 @@ def load_json(text: str) -> Any:
 
 
 def parse_partition(text: str) -> int:
-    """A partition number as it stands in JSON keys: plain decimal digits.
+    """A partition number from a JSON key: decimal digits.
 
     Raises:
         ValueError: anything else, such as ``-1``, ``01`` or ``2147483648``.
@@ -187,7 +186,7 @@ def _check_order(name: str, start: OffsetSpec, low: Bound, end: OffsetSpec, high
         raise cursus_error(
             "OFFSETS_INVALID",
             f"{start.option}{_of(name)} is {low}, after {end.option}, which is {high}. "
-            "Let the start come first.",
+            "Set a start before the end.",
         )
 
 
@@ -232,7 +231,7 @@ def _offset_bound(value: object, *, of_topic: bool) -> Bound | None:
 
 
 def _time_bound(value: object, *, of_topic: bool) -> Bound | None:
-    del of_topic  # a time means the same for a topic as for a partition
+    del of_topic  # a time is valid for topics and for partitions
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9]{1,18}", value):
             return _iso_bound(value)
@@ -249,7 +248,7 @@ def _iso_bound(text: str) -> Bound | None:
     except ValueError:
         return None
     microseconds = (aware - _EPOCH) // datetime.timedelta(microseconds=1)
-    # A zone can move a time out of the years that can be printed.
+    # A time zone can move the time out of the years that can be printed.
     printable = _MIN_MICROSECONDS <= microseconds < (_MAX_MILLISECONDS + 1) * 1000
     return Bound("timestamp", microseconds) if printable else None
 

@@ -1,7 +1,7 @@
-"""From the options that Spark hands over to the typed options of a query, on the driver.
+"""Makes the typed options of a query from the options that Spark passes, on the driver.
 
-Spark's keys come in any case, mostly lower; messages show the names of the table. An option that
-means nothing in a query is ignored with a warning, as the Kafka source does: a temporary view is
+Spark passes keys in lower case; messages use the names of the table. An option that belongs to
+another kind of query is ignored with a warning, as in Spark's Kafka source: a temporary view is
 read and written with the same options.
 """
 
@@ -44,7 +44,7 @@ _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _TOPICS = ("topic", *_SUBSCRIPTIONS)
-# What Spark itself puts beside the user's options; the second line only in CREATE TABLE.
+# Keys that Spark adds to the user's options; the second line only in CREATE TABLE.
 _SPARK_KEYS = frozenset(
     "paths checkpointlocation queryname "
     "provider owner location comment collation external is_managed_location".split()
@@ -64,8 +64,8 @@ def parse_read_options(
     """Options of a batch read.
 
     Args:
-        raw: What Spark hands over.
-        origin: What a catalog table's columns remember of its CREATE TABLE.
+        raw: The options that Spark passes.
+        origin: The options of a catalog table's CREATE TABLE, from the metadata of its columns.
     """
     given = GivenOptions(_with_origin(raw, origin or {}), "read")
     starting, ending = _starting(given), _ending(given)
@@ -134,9 +134,9 @@ def parse_stream_write_options(raw: Mapping[str, str]) -> StreamWriteOptions:
 
 
 def catalog_options(raw: Mapping[str, str]) -> dict[str, str] | None:
-    """The user's options if Spark is creating a catalog table, else None.
+    """The user's options if Spark creates a catalog table, else None.
 
-    The catalog forgets them; ``schema.with_origin`` puts them where it does not.
+    The catalog does not keep them; ``schema.with_origin`` puts them into the columns' metadata.
     """
     lower = {key.lower(): text for key, text in raw.items()}
     if "provider" not in lower:
@@ -145,10 +145,10 @@ def catalog_options(raw: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _with_origin(raw: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[str, str]:
-    """What the query says, and the table's own options for the rest.
+    """The options of the query, and for the rest those of the table's CREATE TABLE.
 
-    A query with a path of its own is not about the table, whatever its columns remember; one with
-    topics, a start or an end of its own means that one, however the table names its own.
+    A query with its own path does not read the table's topics, so it gets no option of the table.
+    Its own topics, start or end replace all options of the table for topics, start or end.
     """
     lower = {key.lower() for key in raw}
     if "path" in lower or "paths" in lower:
@@ -178,7 +178,7 @@ def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
 
 def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
     topic = name_text("topic", given.text("topic")) if "topic" in given else None
-    given.value("partitioner")  # murmur2 or an error: there is no other partitioner
+    given.value("partitioner")  # an error unless murmur2: there is no other partitioner
     return {
         "path": given.path(),
         "topic": topic,
@@ -194,8 +194,8 @@ def _refuse_limits_without_effect(given: GivenOptions) -> None:
         if name in given and not READ_LIMITS_REACH_SOURCES:
             raise cursus_error(
                 "PYSPARK_TOO_OLD",
-                f"Option '{name}' needs PySpark 4.2 or newer, this is {pyspark_version}, where "
-                "every batch reads all there is. Remove the option, or upgrade.",
+                f"Option '{name}' needs PySpark 4.2 or newer. This is PySpark {pyspark_version}, "
+                "where every batch reads everything. Remove the option, or upgrade PySpark.",
             )
 
 
@@ -230,7 +230,7 @@ def _ending(given: GivenOptions) -> OffsetSpec:
 
 
 def _spec(given: GivenOptions, side: str, spec: OffsetSpec) -> OffsetSpec:
-    """The spec of one side: a time for all wins over times by partition, these over offsets."""
+    """The bounds of one side. Precedence: one time for all, times by partition, offsets."""
     offsets, times, time = f"{side}Offsets", f"{side}OffsetsByTimestamp", f"{side}Timestamp"
     default = spec.default
     if offsets in given:
@@ -242,7 +242,7 @@ def _spec(given: GivenOptions, side: str, spec: OffsetSpec) -> OffsetSpec:
 
 
 class GivenOptions:
-    """The options of one query by their names in the table."""
+    """The options given to one query, by their names in the table."""
 
     def __init__(self, raw: Mapping[str, str], use: Use, elsewhere: tuple[str, ...] = ()) -> None:
         check_known(raw, use)
@@ -263,7 +263,7 @@ class GivenOptions:
         return name in self._texts
 
     def text(self, name: str) -> str:
-        """The text of an option that was given."""
+        """The text of an option that is given."""
         return self._texts[name]
 
     def value(self, name: str, default: Any = None) -> Any:
@@ -273,7 +273,7 @@ class GivenOptions:
         return BY_LOWER_NAME[name.lower()].parse(name, self._texts[name])
 
     def path(self) -> str:
-        """The directory of the log, which every query needs."""
+        """The directory of the log, required in every query."""
         if "path" not in self._texts:
             writing = "write" in self.use
             verb = "save" if self.use == "write" else "start" if writing else "load"
@@ -286,7 +286,7 @@ class GivenOptions:
         return str(self.value("path"))
 
     def _take_paths(self, raw: Mapping[str, str]) -> None:
-        # load([...]) arrives as JSON under another key.
+        # Spark passes load([...]) as JSON, under this key.
         found = [text for key, text in raw.items() if key.lower() == "paths"]
         if not found:
             return
@@ -297,24 +297,25 @@ class GivenOptions:
         if not isinstance(paths, list) or len(paths) != 1 or not isinstance(paths[0], str):
             raise cursus_error(
                 "OPTION_INVALID",
-                f"A cursus query reads one directory, got {shown(found[0])}. Use union for more.",
+                f"A cursus query reads one directory, got {shown(found[0])}. Use union to read "
+                "several.",
             )
         self._texts["path"] = paths[0]
 
 
 def check_known(raw: Mapping[str, str], use: Use) -> None:
-    """Refuse keys that are neither ours nor Spark's own, with the nearest name as a hint.
+    """Refuse keys that are neither options nor Spark's own; the error suggests the nearest name.
 
     Args:
         raw: All options, with keys in any case.
-        use: What they are for, to suggest only names that would mean something.
+        use: The kind of query; the error suggests options of this kind only.
     """
     keys = {key.lower() for key in raw}
     for key in raw:
         lower = key.lower()
         if lower in BY_LOWER_NAME or lower in _SPARK_KEYS or lower.startswith("option."):
             continue
-        # In CREATE TABLE each option has a twin; what has none is from TBLPROPERTIES.
+        # In CREATE TABLE each option also has a key option.<name>; TBLPROPERTIES have none.
         if "provider" in keys and f"option.{lower}" not in keys:
             continue
         raise _unknown(key, [option.name for option in options_for(use)])

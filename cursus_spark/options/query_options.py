@@ -1,4 +1,4 @@
-"""What a query asks for, as typed values: parsed on the driver, carried to every Spark task."""
+"""The options of a query as typed values: the driver parses them, every Spark task gets them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which topics to read: exactly one of the three fields is set.
+    """The topics to read: exactly one of the three fields is set.
 
     Attributes:
-        topics: Topics by name, without repetition.
-        pattern: A regular expression that matches the whole name of a topic.
+        topics: Names of topics, each once.
+        pattern: A regular expression that matches the full name of a topic.
         partitions: Single partitions by topic.
     """
 
@@ -30,13 +30,13 @@ class Subscription:
     partitions: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
     def named(self) -> tuple[str, ...]:
-        """The topics that have to exist; none under a pattern."""
+        """The topics that the user named; none for a pattern."""
         if self.partitions is not None:
             return tuple(topic for topic, _ in self.partitions)
         return self.topics or ()
 
     def includes(self, topic: str, partition: int) -> bool:
-        """Whether a partition of a topic is asked for."""
+        """Whether the query reads a partition of a topic."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         if self.partitions is not None:
@@ -46,7 +46,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of a batch read, and what a stream shares with it. Fields are the table's options."""
+    """Options of a batch read; a streaming read has them too. Named as in the table of options."""
 
     path: str
     subscription: Subscription
@@ -75,10 +75,10 @@ class StreamReadOptions(ReadOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWriteOptions:
-    """Options of a streaming write, and what a batch shares with it.
+    """Options of a streaming write; a batch write has them too.
 
-    ``num_partitions`` is None unless given: a new topic then gets one partition, and an existing
-    topic may have any number.
+    With ``num_partitions`` None a new topic gets one partition, and an existing topic may have any
+    number.
     """
 
     path: str

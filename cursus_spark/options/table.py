@@ -1,6 +1,7 @@
 """Every option of the connector in one table: how it is parsed, its default, what it does.
 
-The dataclasses in ``options`` are filled from this table, and the documentation is printed from it.
+``parse.py`` reads the options of a query by this table; a test compares ``docs/connector.md`` with
+it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Option:
     """One option.
 
     Attributes:
-        name: As users write it; Spark hands it over in lower case.
-        uses: Where it means something. Elsewhere it is ignored with a warning.
-        parse: From its text to its value.
-        default: What is taken when it is not given, in words for the documentation.
-        doc: What it does, in one line.
+        name: As users write it. Spark passes it in lower case.
+        uses: The queries that have this option. Others ignore it and log a warning.
+        parse: Makes the value from the text.
+        default: The value if the option is not given, as the documentation shows it.
+        doc: What the option does.
     """
 
     name: str
@@ -271,5 +272,5 @@ BY_LOWER_NAME: Mapping[str, Option] = {option.name.lower(): option for option in
 
 
 def options_for(use: Use) -> list[Option]:
-    """The options that mean something in one use, in the order of the table."""
+    """The options of one use, in the order of the table."""
     return [option for option in OPTIONS if use in option.uses]

@@ -1,4 +1,4 @@
-"""The text of one option becomes a value, or an error that names the option as users write it."""
+"""Parsers of single options: a text becomes a value, or an error that names the option."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ Parser = Callable[[str, str], Any]
 
 
 def invalid(name: str, expectation: str, text: str) -> CursusError:
-    """The error for a value that an option does not take."""
+    """The error for an invalid value of an option."""
     return cursus_error(
         "OPTION_INVALID", f"Option '{name}' must be {expectation}, got {shown(text)}."
     )
 
 
 def positive_int(name: str, text: str) -> int:
-    """A whole number from 1 to what a Java int holds."""
+    """A whole number from 1 to the largest Java int."""
     return _number(name, text, 1, _MAX_INT, "a positive integer")
 
 
 def positive_long(name: str, text: str) -> int:
-    """A whole number from 1 to what a Java long holds."""
+    """A whole number from 1 to the largest Java long."""
     return _number(name, text, 1, _MAX_LONG, "a positive integer")
 
 
 def version(name: str, text: str) -> int:
-    """A whole number from 0, as ``foreachBatch`` counts."""
+    """A whole number from 0, as the batch ids of ``foreachBatch``."""
     return _number(name, text, 0, _MAX_LONG, "a non-negative integer")
 
 
 def boolean(name: str, text: str) -> bool:
-    """``true`` or ``false`` and nothing else: a typing error must not switch a safeguard off."""
+    """``true`` or ``false`` only: a typing error must not turn a safeguard off."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise invalid(name, "true or false", text)
@@ -62,7 +62,7 @@ def boolean(name: str, text: str) -> bool:
 
 
 def byte_size(name: str, text: str) -> int:
-    """A number of bytes, with the suffixes Spark knows: ``128m`` is 128 MiB."""
+    """A number of bytes, with the suffixes of Spark: ``128m`` is 128 MiB."""
     found = re.fullmatch(r"([0-9]{1,19}) ?([kmgt]?)(?:i?b)?", text.strip().lower())
     size = int(found[1]) * _BYTE_UNITS[found[2]] if found else 0
     if not 0 < size <= _MAX_LONG:
@@ -71,7 +71,7 @@ def byte_size(name: str, text: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """A time span in milliseconds: ``500ms``, ``15m``, ``2h``; a bare number is milliseconds."""
+    """A duration in milliseconds: ``500ms``, ``15m``, ``2h``; a plain number is milliseconds."""
     found = re.fullmatch(r"([0-9]{1,19}) ?([a-z]*)", text.strip().lower())
     span = int(found[1]) * _MILLISECONDS.get(found[2], 0) if found else 0
     if not 0 < span <= _MAX_LONG:
@@ -80,7 +80,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def choice(*words: str) -> Parser:
-    """A parser that takes one of some words."""
+    """A parser that accepts some words only."""
 
     def parse(name: str, text: str) -> str:
         word = text.strip().lower()
@@ -93,16 +93,16 @@ def choice(*words: str) -> Parser:
 
 
 def name_text(name: str, text: str) -> str:
-    """A name that is not blank; the engine decides which characters it may have."""
+    """A name that is not blank. The engine checks its characters."""
     if not text.strip():
         raise invalid(name, "a name", text)
     return text.strip()
 
 
 def directory(name: str, text: str) -> str:
-    """An absolute path, from a path or a ``file:`` URI, which is what a catalog makes of it.
+    """An absolute path, from a path or a ``file:`` URI: a catalog stores paths as URIs.
 
-    It is made absolute on the driver, because executors have working directories of their own.
+    The driver makes it absolute, because executors have other working directories.
     """
     if re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", text, re.IGNORECASE):
         raise invalid(name, "a directory of a mounted file system", text)
@@ -114,7 +114,7 @@ def directory(name: str, text: str) -> str:
 
 
 def raw(name: str, text: str) -> str:
-    """The text as it is, for options that are parsed together with others."""
+    """The text unchanged, for options that are parsed together with others."""
     del name
     return text
 
@@ -131,7 +131,7 @@ def topic_list(name: str, text: str) -> Subscription:
 
 
 def topic_pattern(name: str, text: str) -> Subscription:
-    """A regular expression for whole topic names."""
+    """A regular expression for full topic names."""
     if not text.strip():
         raise cursus_error(
             "OPTION_INVALID",

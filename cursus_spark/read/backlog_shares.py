@@ -1,4 +1,4 @@
-"""Sharing a limit out over partitions."""
+"""Shares of a limit, in proportion to what waits in each partition."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Key = TypeVar("Key")
 
 
 def share_by_backlog(backlogs: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """Share a limit out in proportion to backlogs, as ``maxOffsetsPerTrigger`` does.
+    """Divide a limit in proportion to backlogs, as ``maxOffsetsPerTrigger`` does.
 
-    Everyone with a backlog gets at least 1, so that a small partition is not starved beside a
-    large one, and nobody more than its backlog. The shares add up to the limit, or to the whole
-    backlog where that is less; only with more partitions than the limit do they exceed it.
+    A partition with a backlog gets at least 1, so that a small one does not starve, and at most its
+    backlog. The shares add up to the limit, or to the whole backlog if that is less. They exceed
+    the limit only if there are more partitions than the limit.
 
     Args:
-        backlogs: What waits, by partition. Not positive: nothing waits.
-        limit: The most to hand out; at least 1.
+        backlogs: The records or bytes that wait, by partition. 0 or less: none.
+        limit: The sum of all shares; at least 1.
     """
     shares = dict.fromkeys(backlogs, 0)
     waiting = {key: backlog for key, backlog in backlogs.items() if backlog > 0}
@@ -25,14 +25,14 @@ def share_by_backlog(backlogs: Mapping[Key, int], limit: int) -> dict[Key, int]:
     if total <= limit:
         return shares | waiting
     rising = sorted(waiting, key=waiting.__getitem__)
-    # Those whose part is below 1 get 1, at the expense of the others.
+    # Partitions whose share is below 1 get 1; the others get less.
     small = 0
     while small < len(rising) and limit * waiting[rising[small]] < total:
         shares[rising[small]] = 1
         limit, total = limit - 1, total - waiting[rising[small]]
         small += 1
-    # Then whole parts, and what rounding left to the largest remainders. Whoever has one is below
-    # its backlog still, because limit < total.
+    # Then whole shares; the largest remainders get what rounding left. A partition with a remainder
+    # stays below its backlog, because limit < total.
     remainders = {}
     for key in rising[small:]:
         shares[key], remainders[key] = divmod(limit * waiting[key], total)

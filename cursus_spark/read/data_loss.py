@@ -1,4 +1,4 @@
-"""Records that a query counts on and that are gone: an error or, if the user says so, a warning."""
+"""Records of a query that are gone: an error or, with ``failOnDataLoss`` false, a warning."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _log = logging.getLogger("cursus_spark")
 
 
 class Available(NamedTuple):
-    """What one partition holds at one instant: first offset and visible end."""
+    """What one partition contains at one instant: first offset and high watermark."""
 
     start: int
     end: int
 
 
 def lose(options: ReadOptions, error: CursusError) -> None:
-    """Fail because records are gone or, with ``failOnDataLoss`` false, warn and go on."""
+    """Raise the error or, with ``failOnDataLoss`` false, log it as a warning and continue."""
     if options.fail_on_data_loss:
         raise error
     _log.warning("%s", error)
 
 
 def within(options: ReadOptions, where: TopicPartition, offset: int, held: Available) -> int:
-    """An offset that the partition holds; outside of it an error or, if asked for, the nearest."""
+    """The offset if the partition contains it; else an error or, without it, the nearest one."""
     if held.start <= offset <= held.end:
         return offset
     error = aged_out(where, offset, held) if offset < held.start else beyond(where, offset, held)
@@ -36,7 +36,7 @@ def within(options: ReadOptions, where: TopicPartition, offset: int, held: Avail
 
 
 def aged_out(where: TopicPartition, offset: int, held: Available) -> CursusError:
-    """The error for records that retention has removed."""
+    """The error for records that retention removed."""
     return cursus_error(
         "DATA_LOSS",
         f"{name_of(where)}: records {offset} to {held.start - 1} are no longer in the log (it now "
@@ -45,7 +45,7 @@ def aged_out(where: TopicPartition, offset: int, held: Available) -> CursusError
 
 
 def beyond(where: TopicPartition, offset: int, held: Available) -> CursusError:
-    """The error for an offset past the end."""
+    """The error for an offset after the end."""
     return cursus_error(
         "DATA_LOSS",
         f"{name_of(where)}: offset {offset} is past the end of the log ({held.end}). Records may "
@@ -63,7 +63,7 @@ def vanished(where: TopicPartition, start: int, end: int) -> CursusError:
 
 
 def gone_back(where: TopicPartition, position: int, end: int) -> CursusError:
-    """The error for records that were there once and are no more."""
+    """The error for a log that ends before a position that the stream has read."""
     return cursus_error(
         "DATA_LOSS",
         f"{name_of(where)}: the end of the log was changed from {position} to {end}. "
@@ -72,7 +72,7 @@ def gone_back(where: TopicPartition, position: int, end: int) -> CursusError:
 
 
 def recreated(topic: str) -> CursusError:
-    """The error for a topic that only has its name in common with the one that was read."""
+    """The error for a new topic under the name of a deleted one."""
     return cursus_error(
         "DATA_LOSS",
         f"Topic '{topic}' was deleted and created again since the checkpoint. Start with a new "
@@ -81,11 +81,12 @@ def recreated(topic: str) -> CursusError:
 
 
 def deleted(topic: str, partition: int, *, whole: bool) -> CursusError:
-    """The error for a topic, or a partition of one, that is gone."""
+    """The error for a deleted topic, or a missing partition."""
     what = f"Topic '{topic}' was deleted" if whole else f"Partition {topic}-{partition} is gone"
     return cursus_error(
         "DATA_LOSS",
-        f"{what}. Start with a new checkpoint, or set failOnDataLoss to false to go on without it.",
+        f"{what}. Start with a new checkpoint, or set failOnDataLoss to false to continue without "
+        "it.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What one Spark task reads, planned by the driver: plain data, in the order to read it."""
+"""What one Spark task reads: splits of segments, planned by the driver."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from storage_core import SegmentInfo
 
 
 class SegmentSplit(NamedTuple):
-    """Records of one segment: offsets and byte positions from start (inclusive) to end.
+    """Records of one segment: offsets and byte positions from start (inclusive) to end (exclusive).
 
-    A named tuple, because a plan holds 100,000 of them.
+    A named tuple, because a plan may have 100,000 of them.
 
     Attributes:
         topic: Name of the topic.
         partition: Number of the partition.
         path: The segment.
         start_offset: First record to read.
-        end_offset: One past the last record to read.
-        start_position: Where to start reading: the place of a record at or before the first.
-        end_position: Where to stop at the latest.
-        position_offset: Offset of the record at ``start_position``; a reader of a layout without
-            offsets in its records counts from it up to ``start_offset``.
-        sealed: Whether the segment can no longer change.
+        end_offset: One after the last record to read.
+        start_position: Where to start reading: the position of the first record, or before it.
+        end_position: Where to stop reading, at the latest.
+        position_offset: Offset of the record at ``start_position``; in a layout without offsets in
+            its records the reader counts from it up to ``start_offset``.
+        sealed: Whether the segment is sealed.
         base: Offset of the segment's first record.
     """
 
@@ -42,10 +42,10 @@ class SegmentSplit(NamedTuple):
 
 
 class LogSlice(InputPartition):
-    """What one task reads: splits of segments, in order. Plain data; the task plans nothing.
+    """What one task reads: splits of segments, in order.
 
     ``ids`` are the uuids of the topics when the query was planned. A DataFrame is planned once and
-    may be read much later, from a topic of the same name and other records.
+    may be read much later, when a new topic has the same name.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LogSlice(InputPartition):
         self.ids = dict(ids or {})
 
     def __getstate__(self) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
-        """Plain tuples: named ones take three times as long to pickle."""
+        """Plain tuples: named tuples take three times as long to pickle."""
         return [tuple(split) for split in self.splits], self.ids
 
     def __setstate__(self, state: tuple[list[tuple[Any, ...]], dict[str, str]]) -> None:
@@ -64,5 +64,5 @@ class LogSlice(InputPartition):
 
 
 def segment_of(split: SegmentSplit) -> SegmentInfo:
-    """The segment of a split, as the store wants it named."""
+    """The segment of a split, as the store's methods take it."""
     return SegmentInfo(split.base, split.end_offset, split.path, split.end_position, split.sealed)

@@ -1,4 +1,4 @@
-"""From offset ranges to tasks, on the driver, by file names and sparse indexes alone."""
+"""Plans the tasks of a read on the driver, from the names and sparse indexes of segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .splits import CutPoints, plan_tasks
 def plan(
     store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[LogSlice]:
-    """The tasks that read ``ranges``: large segments cut, small neighbours packed together."""
+    """The tasks that read ``ranges``: large segments are divided, small ones share a task."""
     ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in ranges}}
 
     def cuts(split: SegmentSplit) -> CutPoints:
@@ -40,7 +40,7 @@ def plan(
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Without the collector, which would look through 100,000 splits again and again."""
+    """Without the garbage collector, which would scan 100,000 splits repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -53,10 +53,10 @@ def _no_garbage() -> Iterator[None]:
 def segment_splits(
     store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> Iterable[SegmentSplit]:
-    """The segments of each range, with their bytes in proportion where only a part is read.
+    """One split for each segment of each range; bytes in proportion where only a part is read.
 
     Raises:
-        CursusError: retention removed some of a range since it was fixed.
+        CursusError: records of a range are gone since it was resolved.
     """
     for where, (start, end) in ranges.items():
         (topic, partition), here = where, start

@@ -1,4 +1,4 @@
-"""Which topics a query reads and from where to where: options resolved against the store."""
+"""The topics that a query reads and their offset ranges: options resolved with the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .data_loss import Available, name_of, within
 
 
 def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
-    """The topics that a query reads, all of which exist.
+    """The existing topics that a query reads.
 
     Raises:
         CursusError: a topic that the user named does not exist.
@@ -36,7 +36,7 @@ def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
 
 
 def available(store: Store, subscription: Subscription) -> dict[TopicPartition, Available]:
-    """Every subscribed partition with what it holds; one watermark read per topic."""
+    """Start and high watermark of every subscribed partition; one read per topic."""
     found: dict[TopicPartition, Available] = {}
     for topic in subscribed_topics(store, subscription):
         for partition, end in enumerate(store.visible_ends(topic)):
@@ -57,7 +57,7 @@ def _require_assigned(
 
 
 def topic_missing(store: Store, topic: str) -> CursusError:
-    """The error for a topic that the user named and nobody made."""
+    """The error for a topic that the user named and that does not exist."""
     found = ", ".join(store.topics()[:20]) or "none"
     return cursus_error(
         "TOPIC_NOT_FOUND",
@@ -66,7 +66,7 @@ def topic_missing(store: Store, topic: str) -> CursusError:
 
 
 def partition_missing(topic: str, partition: int) -> CursusError:
-    """The error for a partition that the user named and nobody made."""
+    """The error for a partition that the user named and that does not exist."""
     return cursus_error(
         "PARTITION_NOT_FOUND", f"Option 'assign': topic '{topic}' has no partition {partition}."
     )
@@ -75,10 +75,10 @@ def partition_missing(topic: str, partition: int) -> CursusError:
 def resolve_start(
     store: Store, options: ReadOptions, where: TopicPartition, held: Available
 ) -> int:
-    """The offset a query starts at in one partition.
+    """The offset where a query starts in one partition.
 
     Raises:
-        CursusError: the records asked for are gone, or there is none at or after the time.
+        CursusError: the records are gone, or no record is at or after the timestamp.
     """
     bound = options.starting.bound(*where)
     if bound.kind == "earliest":
@@ -100,11 +100,11 @@ def resolve_start(
 
 
 def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held: Available) -> int:
-    """The offset a batch query stops before in one partition.
+    """The offset before which a batch query stops in one partition.
 
     Raises:
-        StorageError: it is the log's end, and damaged records follow there: a broker's directory
-            has no watermark, so the end would come silently too early.
+        StorageError: the query stops at the end of the log, and damaged records follow there. A
+            broker's directory has no high watermark, so the loss would not be noticed.
     """
     bound = options.ending.bound(*where)
     if bound.kind == "offset":
@@ -118,7 +118,7 @@ def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held:
 
 
 def check_named(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> None:
-    """Refuse bounds for topics or partitions that the query does not read: a typing error."""
+    """Refuse bounds of topics or partitions that the query does not read: a typing error."""
     topics = {topic for topic, _ in held}
     for topic in sorted(spec.named_topics() - topics):
         raise cursus_error(
@@ -147,7 +147,8 @@ def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tup
         elif _is_explicit(options.starting.bound(*where)) and start > end:
             raise cursus_error(
                 "OFFSETS_INVALID",
-                f"{name_of(where)}: the query would start at {start}, behind its end {end}.",
+                f"{name_of(where)}: the query would start at {start}, after its end {end}. Set a "
+                "start before the end.",
             )
     return ranges
 

@@ -1,4 +1,4 @@
-"""Batch reads: plan on the driver, read on the executors."""
+"""Batch reads: the driver plans, tasks on the executors read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:  # the driver plans, and tasks do not
 
 
 class CursusReader(DataSourceReader):
-    """One batch query. Planned once: later actions on the DataFrame read the same records.
+    """One batch query. It is planned once: all actions on the DataFrame read the same records.
 
     It has no ``pushFilters``: Spark 4.3 caches the pushed plan on the shared source, so a second
     query on the same DataFrame would return the first one's rows. Ranges belong in options.
@@ -36,12 +36,12 @@ class CursusReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, from one snapshot of all partitions."""
+        """The tasks, planned from one snapshot of all partitions."""
         with one_line_errors(), open_for_read(self._options) as store:
             found = ranges.batch_ranges(store, self._options)
             return planning.plan(store, self._options, found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one task; Spark passes an empty one when there is nothing to read."""
+        """The batches of one task. Without tasks Spark passes an empty partition."""
         task = partition if isinstance(partition, LogSlice) else LogSlice(())
         return read_slice(self._options, self._schema, task)

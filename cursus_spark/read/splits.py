@@ -1,14 +1,14 @@
-"""Cutting the ranges of a read into tasks; pure planning, on names and indexes alone.
+"""Divides the segments of a read into tasks, by their sizes and sparse indexes; reads no file.
 
-A Spark task costs 60 to 90 ms whatever it does, so there is never one per segment: all splits are
-laid end to end, in the order of topic, partition and offset, and this line is cut into tasks of
-about equal weight. One cut serves both ends: it divides large segments and leaves small neighbours
-together. It is made at the edge of a split where one is near, so that no task opens a file for a
-sliver of it, or else at an entry of the sparse index.
+A Spark task costs 60 to 90 ms whatever it does, so there is not one task for each segment. All
+splits are put in a line, in the order of topic, partition and offset. The line is cut into tasks of
+about equal weight, so large segments are divided, and small neighbours share a task. A cut is made
+at the edge of a split if one is near, so that no task opens a file for a small rest of it; else at
+an entry of the sparse index.
 
-Two cuts are made inside index intervals, at exact records: those of ``max_records``, which is a
-promise, and those that ``min_partitions`` needs beyond what the index offers. The reader of such a
-split starts at the entry before and skips.
+Two kinds of cuts are made between index entries, at exact records: those for ``max_records``, which
+is a promise, and those for ``min_partitions`` if the index has too few entries. The reader of such
+a split starts at the entry before and skips records.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     Int64s: TypeAlias = npt.NDArray[np.int64]
 
 MIB = 1 << 20
-# Reading this much takes about as long as starting a task does: below it, more cores do not help.
+# To read this much takes about as long as to start a task: below it, more tasks do not help.
 _WORTH_A_TASK = 16 * MIB
-# What opening a file costs, in bytes that could be read meanwhile.
+# The cost of opening a file, in bytes that could be read in that time.
 _OPEN_COST = 64 * 1024
-# Tasks may exceed their share by this part, to end at the edge of a split.
+# Tasks may exceed their share by this fraction, to end at the edge of a split.
 _TOLERANCE = 1 / 16
-# Up to so many tasks all get the same work, so that none is waited for. More are cut at the edges
-# of splits, if that leaves them half full: it needs no indexes, and 100,000 take long to load.
+# Up to this number, all tasks get the same work, so that none is waited for. More tasks are cut at
+# the edges of splits, if that leaves them half full: indexes of 100,000 segments take long to load.
 _FEW_TASKS, _HALF_FULL = 64, 1 / 2
-# More tasks than Spark can schedule sensibly, from a limit of a few bytes. Not a bound for tasks
-# asked for by number of records.
+# Spark cannot schedule more tasks in reasonable time; a limit of a few bytes could ask for them. It
+# does not bound tasks that the user asks for by number of records.
 _MOST_TASKS = 100_000
 
 
@@ -53,10 +53,10 @@ class CutPoints(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """All splits end to end.
+    """All splits in a line.
 
     ``records`` and ``weights`` are running sums, with one element more than there are splits. The
-    weight of a split is its bytes and, before them, the cost of opening it.
+    weight of a split is the cost of opening it, then its bytes.
     """
 
     splits: list[SegmentSplit]
@@ -79,21 +79,21 @@ def plan_tasks(
 
     Args:
         splits: What to read, in any order; at most one split of a segment. Empty ones are dropped.
-        cuts: Loads the index entries of a split. Called only for splits that are cut, once for
-            each: most indexes of a large topic are never read.
-        max_bytes: About the most bytes of a task, as far as the index allows.
-        min_partitions: At least so many tasks, if there are as many records.
-        max_records: The most records of a task, counted as offsets.
-        parallelism: Cores to keep busy, where there is enough to read.
+        cuts: Loads the index entries of a split. Called once for each split that is cut: most
+            indexes of a large topic are never read.
+        max_bytes: Approximate maximum of bytes per task, as far as the index allows.
+        min_partitions: Minimum number of tasks, if there are as many records.
+        max_records: Maximum number of records per task, counted as offsets.
+        parallelism: Number of cores to use, if there is enough to read.
 
     Returns:
-        Tasks, each with its splits by topic, partition and offset; so are the tasks themselves.
+        Tasks, and in each task its splits, in the order of topic, partition and offset.
     """
     kept = [split for split in splits if split.end_offset > split.start_offset]
     kept.sort(key=itemgetter(0, 1, 3))  # topic, partition, start_offset
     if not kept:
         return []
-    # Every split weighs something, else one at the end could not be told from the one before.
+    # No weight is 0: else a split at the end could not be distinguished from the one before.
     line = _lay_out(kept, cuts, max(1, min(_OPEN_COST, max_bytes // 1024)))
     heaviest = max(max_bytes, int(line.weights[-1]) // _MOST_TASKS)
     count = _task_count(line, heaviest, min_partitions, parallelism)
@@ -123,7 +123,7 @@ def _lay_out(
 def _task_count(line: _Line, heaviest: int, min_partitions: int | None, parallelism: int) -> int:
     weight = int(line.weights[-1])
     size = weight - line.open_cost * len(line.splits)
-    # Files are opened beside what is read: that may pass the limit a little.
+    # The cost of opening files may exceed the limit a little.
     wanted = max(1, -(-size // heaviest), math.ceil(weight / (heaviest * (1 + _TOLERANCE))))
     if wanted > parallelism:
         wanted = -(-wanted // parallelism) * parallelism  # no core idles in the last round
@@ -133,13 +133,13 @@ def _task_count(line: _Line, heaviest: int, min_partitions: int | None, parallel
 
 
 def _cut_by_weight(line: _Line, count: int, heaviest: int) -> Int64s:
-    """Places on the line, counted in records, that divide it into tasks."""
+    """Positions on the line, counted in records, that divide it into tasks."""
     weights, records = line.weights.tolist(), line.records.tolist()
     fullness = 1 - _TOLERANCE if count <= _FEW_TASKS else _HALF_FULL
     most = heaviest * (1 + _TOLERANCE)
     places, here = [0], 0
     while True:
-        # What is left, shared by the tasks that are left: an uneven cut is made good at once.
+        # The rest is divided by the tasks that are left, which corrects an uneven cut at once.
         share = min((weights[-1] - here) / max(count - len(places) + 1, 1), most)
         target = here + share
         edge = bisect.bisect_left(weights, target)
@@ -156,7 +156,7 @@ def _cut_by_weight(line: _Line, count: int, heaviest: int) -> Int64s:
 
 
 def _cut_inside(line: _Line, owner: int, here: int, target: float) -> tuple[int, int]:
-    """Record and weight of the cut in a split that is nearest to a weight and beyond ``here``."""
+    """Record and weight of the cut in a split that is nearest to ``target`` and after ``here``."""
     split = line.splits[owner]
     low, high = int(line.weights[owner]), int(line.weights[owner + 1])
     first = int(line.records[owner])
@@ -179,7 +179,7 @@ def _inner_cuts(split: SegmentSplit, cuts: CutPoints) -> CutPoints:
 
 
 def _cut_by_records(edges: Int64s, max_records: int | None, min_partitions: int | None) -> Int64s:
-    """Divide tasks further: those of too many records, and the largest if there are too few."""
+    """Divide tasks with too many records, and the largest ones if there are too few tasks."""
     sizes = np.diff(edges)
     parts = np.ones_like(sizes)
     if max_records is not None:
@@ -189,7 +189,7 @@ def _cut_by_records(edges: Int64s, max_records: int | None, min_partitions: int 
         parts = np.maximum(parts, list(shares.values()))
     if int(parts.max()) == 1:
         return edges
-    # Part k of n starts k/n into its task; whole numbers, so no record falls between two parts.
+    # Part k of n starts at k/n of its task, in whole numbers: no record is between two parts.
     task = np.repeat(np.arange(len(sizes)), parts)
     number = np.arange(len(task)) - np.repeat(np.cumsum(parts) - parts, parts)
     whole, rest = sizes[task] // parts[task], sizes[task] % parts[task]
@@ -203,7 +203,7 @@ def _tasks(line: _Line, edges: Int64s) -> list[list[SegmentSplit]]:
     starts, ends = edges[:-1] - line.records[first], edges[1:] - line.records[last]
     bounds = zip(first.tolist(), (last + 1).tolist(), strict=True)
     tasks = [line.splits[low:high] for low, high in bounds]
-    # Ends first: a split may be cut at both ends, and both lengths count from its own start.
+    # Ends first: a split may be cut at both ends, and both lengths count from its start.
     for number in np.flatnonzero(edges[1:] < line.records[last + 1]).tolist():
         tasks[number][-1] = _cut_end(line, tasks[number][-1], int(ends[number]))
     for number in np.flatnonzero(starts).tolist():
@@ -212,7 +212,7 @@ def _tasks(line: _Line, edges: Int64s) -> list[list[SegmentSplit]]:
 
 
 def _cut_end(line: _Line, split: SegmentSplit, length: int) -> SegmentSplit:
-    """A split without what follows its first records."""
+    """The first records of a split."""
     offset = split.start_offset + length
     offsets, positions = line.cuts(split)
     entry = int(np.searchsorted(offsets, offset, side="left"))

@@ -1,4 +1,4 @@
-"""On the executor: splits of segments become Arrow batches of exactly the columns asked for."""
+"""A reading task, on the executor: splits of segments become Arrow batches of Spark's columns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_slice(
     options: ReadOptions, schema: StructType, task: LogSlice
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
-    use_processors(1)  # Spark counts on it: the other processors have tasks of their own
+    use_processors(1)  # Spark runs a task on every other processor
     with one_line_errors(), open_for_read(options) as store:
         target = arrow_schema(schema)
         stored = tuple(dict.fromkeys(_stored_columns(target)))
@@ -51,7 +51,7 @@ def read_slice(
 
 
 def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic: str) -> bool:
-    """Whether the topic still is the one that was planned; what that means is the user's choice."""
+    """Whether the topic is the one that was planned; if not, ``failOnDataLoss`` decides."""
     try:
         if str(store.topic(topic).uuid) == task.ids.get(topic):
             return True
@@ -66,7 +66,7 @@ def _not_the_planned(topic: str, event: str) -> CursusError:
     return cursus_error(
         "DATA_LOSS",
         f"Topic '{topic}' was {event} since the query was planned. Load it again, or set "
-        "failOnDataLoss to false to go on without it.",
+        "failOnDataLoss to false to continue without it.",
     )
 
 
@@ -87,7 +87,7 @@ def _on_loss(
 
 
 def _stored_columns(target: pa.Schema) -> list[str]:
-    """Columns to decode; the offset is there for errors even if only text is wanted."""
+    """Columns to decode. With string columns also the offset, which errors name."""
     names = [_STORED[name] for name in target.names if name in _STORED]
     text = any(target.field(name).type == pa.string() for name in ("key", "value") if name in names)
     return [*names, "offset"] if text or not names else names
@@ -96,7 +96,7 @@ def _stored_columns(target: pa.Schema) -> list[str]:
 def _converter(
     target: pa.Schema, stored: tuple[str, ...], where: TopicPartition
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function from stored batches to Spark's, with all decisions made once."""
+    """A function from stored batches to Spark's. It decides once for all batches."""
     if stored == tuple(target.names) and _same_types(target):
         return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=target)
 

@@ -1,4 +1,4 @@
-"""How much of a backlog one micro-batch takes."""
+"""The limits of one micro-batch: how much of the backlog it reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def limited_ends(
 
 
 def is_too_little(options: StreamReadOptions, begin: Offsets, ends: Offsets) -> bool:
-    """Whether fewer records wait than ``minOffsetsPerTrigger`` asks for."""
+    """Whether fewer records are available than ``minOffsetsPerTrigger``."""
     least = options.min_offsets_per_trigger
     return least is not None and sum(_backlogs(begin, ends).values()) < least
 
@@ -39,9 +39,9 @@ def _backlogs(begin: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
 def _limited_by_bytes(
     store: Store, begin: Offsets, ends: Offsets, limit: int
 ) -> dict[TopicPartition, int]:
-    """Share the bytes out like offsets, then cut each partition at an index entry behind its share.
+    """Divide the bytes like offsets, then end each partition at the index entry after its share.
 
-    A soft limit: a partition with a backlog always moves on, by an index interval at least.
+    A soft limit: a partition with a backlog always advances, by one index interval at least.
     """
     sizes = {
         where: _bytes(store, where, begin[where], end)

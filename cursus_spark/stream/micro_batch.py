@@ -1,9 +1,8 @@
-"""What one micro-batch reads, from its two offsets alone.
+"""The offset ranges of one micro-batch, from its two offsets alone.
 
-Spark plans a batch again after a crash, perhaps days later and with other options. It must read the
-same records then, so the subscription has no say here: the offsets name every partition. What has
-gone meanwhile is a loss, and nobody but this module would notice: the offsets that follow start
-behind it.
+Spark plans a batch again after a crash, perhaps days later and with other options. The batch must
+read the same records then, so the subscription is not used here: the offsets name every partition.
+Records that are gone are a loss, which only this module can notice: later offsets start after them.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ Ranges = dict[TopicPartition, tuple[int, int]]
 Offsets = Mapping[int, int]
 """Of one topic, by partition."""
 
-# How long a batch waits for a writer to recover a partition. Not longer: a query cannot be stopped
-# while it plans.
+# How long a batch waits for a writer to recover a partition. A query cannot be stopped while it
+# plans, so not longer.
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.1
 
@@ -40,7 +39,7 @@ def micro_batch_ranges(
     """Start and end offset of every partition that a batch reads.
 
     Raises:
-        CursusError: the checkpoint is not one of ours, or records of the batch are gone (unless
+        CursusError: the checkpoint is invalid, or records of the batch are gone (unless
             ``failOnDataLoss`` is false).
     """
     ranges: Ranges = {}
@@ -48,7 +47,7 @@ def micro_batch_ranges(
         starts = _starts(begun, last, topic)
         for number, end in ends.items():
             if end < starts.get(number, 0):
-                # Going on from there would read once more what follows.
+                # A batch from there would read the following records a second time.
                 lose(options, gone_back((topic, number), starts[number], end))
         wanted = {number: end for number, end in ends.items() if starts.get(number, 0) < end}
         if wanted:
@@ -57,15 +56,16 @@ def micro_batch_ranges(
 
 
 def _starts(begun: StreamPosition | SymbolicStart, last: StreamPosition, topic: str) -> Offsets:
-    """Where the batch starts in the partitions of a topic that it did not find only then."""
+    """Where the batch starts in the partitions of a topic that were known before."""
     if isinstance(begun, SymbolicStart):
         if last.start is None:
             raise cursus_error(
-                "CHECKPOINT_INVALID", "The checkpoint's first batch does not say where it starts."
+                "CHECKPOINT_INVALID",
+                "The first batch of the checkpoint has no start. Start with a new checkpoint.",
             )
         return dict(last.start.get(topic, {}))
     if begun.ids.get(topic) != last.ids.get(topic):
-        return {}  # another topic of the same name, read from its start
+        return {}  # a new topic of the same name is read from its start
     return dict(begun.positions.get(topic, {}))
 
 
@@ -102,27 +102,27 @@ def _topic_ranges(
 
 
 def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> TopicSnapshot | None:
-    """The topic, once it shows all the batch reads or will not for want of recovery.
+    """The topic, as soon as no partition that the batch reads waits for recovery.
 
     Raises:
-        CursusError: no writer came to recover it.
+        CursusError: no writer recovered it in time.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         seen = topic_snapshot(store, topic)
         if seen is None or seen.uuid != (uuid or seen.uuid):
             return seen
-        behind = _first_behind(store, topic, seen, ends)
-        if behind is None:
+        stale = _first_stale(store, topic, seen, ends)
+        if stale is None:
             return seen
         if time.monotonic() >= deadline:
-            end = None if seen.ends is None else seen.ends[behind]
-            raise recovery_due((topic, behind), end, ends[behind])
+            end = None if seen.ends is None else seen.ends[stale]
+            raise recovery_due((topic, stale), end, ends[stale])
         time.sleep(_PAUSE_S)
 
 
-def _first_behind(store: Store, topic: str, seen: TopicSnapshot, ends: Offsets) -> int | None:
-    """A partition that does not show the batch's end yet, but may after a recovery."""
+def _first_stale(store: Store, topic: str, seen: TopicSnapshot, ends: Offsets) -> int | None:
+    """A partition that ends before the batch does, and may end later after a recovery."""
     for number, end in ends.items():
         if seen.ends is None:
             return number

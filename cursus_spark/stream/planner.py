@@ -1,8 +1,8 @@
-"""The stream source: positions come from the log, never from what this object remembers.
+"""Plans the micro-batches of a stream, from the log and from the offsets that Spark keeps.
 
 Spark asks for the initial offset several times and keeps none of the answers, so it is only a
-symbol; the first end offset carries the start it stands for. Everything a batch needs stands in the
-two offsets Spark hands to ``partitions``, so a batch is planned alike after a crash.
+symbol; the first end offset carries the resolved start. The two offsets that Spark passes contain
+everything a batch needs, so a batch is planned the same way again after a crash.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class StreamPlanner:
         return SymbolicStart(self._options.starting.describe()).to_dict()
 
     def default_limit(self) -> ReadLimit:
-        """The limits of the options; only without any is everything wanted.
+        """The limits of the options; without any: everything.
 
-        Spark passes ``ReadAllAvailable`` by itself for ``Trigger.Once``: the two must differ.
+        Spark itself passes ``ReadAllAvailable`` for ``Trigger.Once``: the two must differ.
         """
         options = self._options
         limits = (
@@ -148,12 +148,12 @@ class StreamPlanner:
         *,
         first: bool,
     ) -> dict[TopicPartition, int]:
-        """Ends of the next batch: what is there, the frozen target, the limits."""
+        """Ends of the next batch: the high watermarks or the frozen target, within the limits."""
         ends = {where: max(at, self._wanted_end(now, where, at)) for where, at in begin.items()}
         if isinstance(limit, ReadAllAvailable):
             return ends
         if not first and not self._available_now and is_too_little(self._options, begin, ends):
-            # A run that goes on does not know when the batch before was, and does not wait.
+            # After a restart the time of the last batch is unknown: the first one does not wait.
             last = self._last_batch
             delay_s = self._options.max_trigger_delay_ms / 1000
             if last is not None and time.monotonic() - last < delay_s:
@@ -162,9 +162,9 @@ class StreamPlanner:
         return limited_ends(store, self._options, begin, ends)
 
     def _frozen(self, now: TopicsSnapshot, position: StreamPosition) -> TopicsSnapshot:
-        """What an AvailableNow run may know of: new partitions and topics wait for the next one.
+        """What an AvailableNow run reads: new partitions and topics wait for the next run.
 
-        Else it would have news as long as some are made, and not come to an end.
+        Else the run would not end as long as topics are created.
         """
         if not self._available_now:
             return now
@@ -183,7 +183,7 @@ class StreamPlanner:
         )
 
     def _wanted_end(self, now: TopicsSnapshot, where: TopicPartition, begin: int) -> int:
-        """The end of a partition, or what is frozen of it: nothing of a topic made anew since."""
+        """The end of a partition, or its frozen target; 0 if the topic was created again since."""
         end, target = now.ends.get(where, begin), self._target
         if target is None:
             return end
@@ -191,10 +191,10 @@ class StreamPlanner:
         return min(end, target.ends.get(where, 0)) if same else 0
 
     def _mirror(self, store: Store, done: StreamPosition) -> None:
-        """Write finished positions to the consumer group, unless they stand there.
+        """Write finished positions to the consumer group, unless they are there.
 
-        ``commit`` comes only when the next batch is made, and not at the end of a run; but whatever
-        a new batch starts behind is finished as well.
+        Spark calls ``commit`` only when it plans the next batch, and not at the end of a run. But
+        everything before the start of a new batch is finished too.
         """
         group = self._options.consumer_group
         if group is None or done == self._mirrored:
@@ -210,11 +210,11 @@ class StreamPlanner:
         self._mirrored = done
 
     def _without_start(self, store: Store) -> dict[str, Any]:
-        """All there is, for Spark 4.1, which keeps to itself how far the stream has come.
+        """Everything available, for Spark 4.1, which does not pass the position of the stream.
 
-        Nor does it say whether the query is new: the first end offset of every run carries a start,
-        and a query that goes on does not look at it. What was lost is noticed when ``partitions``
-        hears both offsets.
+        Spark 4.1 does not say either whether the query is new. So the first end offset of every run
+        carries a start, which a continued query ignores. ``plan_batch`` gets both offsets and
+        notices lost records.
         """
         if self._first is None:
             self._first = first_position(store, self._options).positions

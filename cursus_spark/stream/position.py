@@ -2,10 +2,10 @@
 
 ``{"v":1,"id":{"orders":"<uuid>"},"pos":{"orders":{"0":10}},"from":{"orders":{"0":3}}}``
 
-``id`` notices a topic that was deleted and made again. ``from`` stands in the first batch only:
-Spark asks for the initial offset several times, also after a crash, and never keeps the answer.
-Resolving ``latest`` each time would skip what arrived in between, so the initial offset is only a
-symbol, ``{"v":1,"start":"latest"}``, and the first end offset carries the start it stands for.
+``id`` shows whether a topic was deleted and created again. ``from`` is in the first batch only:
+Spark asks for the initial offset several times, also after a crash, and does not keep the answer.
+To resolve ``latest`` each time would skip records that arrive in between, so the initial offset is
+only a symbol, ``{"v":1,"start":"latest"}``, and the first end offset carries the resolved start.
 
 Spark compares offsets as JSON text, so the keys are sorted.
 """
@@ -29,12 +29,12 @@ Positions = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class SymbolicStart:
-    """The start of a new query before it is resolved; the text is for people."""
+    """The start of a new query before it is resolved; the text is for logs."""
 
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The dictionary to hand to Spark."""
+        """The dictionary for Spark."""
         return {"start": self.text, "v": VERSION}
 
     def to_json(self) -> str:
@@ -47,7 +47,7 @@ class StreamPosition:
     """How far a stream has come.
 
     Attributes:
-        ids: The uuid of every topic; a topic of a layout without uuids is left out.
+        ids: The uuid of every topic, except in a layout without uuids.
         positions: The next offset of every partition.
         start: In the first batch, where that batch starts.
     """
@@ -57,11 +57,11 @@ class StreamPosition:
     start: Positions | None = None
 
     def position(self, topic: str, partition: int) -> int | None:
-        """The next offset of a partition; None if it was not there yet."""
+        """The next offset of a partition; None if the stream does not know the partition."""
         return self.positions.get(topic, {}).get(partition)
 
     def to_dict(self) -> dict[str, Any]:
-        """The dictionary to hand to Spark, its keys in sorted order."""
+        """The dictionary for Spark, its keys in sorted order."""
         first = {} if self.start is None else {"from": _dump(self.start)}
         return {
             **first,
@@ -76,7 +76,7 @@ class StreamPosition:
 
     @classmethod
     def from_json(cls, text: str) -> StreamPosition:
-        """Read a position back; a symbolic start is refused.
+        """Parse a position; a symbolic start is refused.
 
         Raises:
             CursusError: not a position of this source.
@@ -88,7 +88,7 @@ class StreamPosition:
 
 
 def parse_stream_offset(offset: str | Mapping[str, Any]) -> StreamPosition | SymbolicStart:
-    """Read what ``to_dict`` or ``to_json`` gave, as Spark hands it back.
+    """Parse the result of ``to_dict`` or ``to_json``, as Spark passes it back.
 
     Raises:
         CursusError: not an offset of this source, or one of a newer version.
@@ -128,7 +128,7 @@ def _invalid(offset: str | Mapping[str, Any]) -> CursusError:
     text = offset if isinstance(offset, str) else json.dumps(offset, default=str)
     return cursus_error(
         "CHECKPOINT_INVALID",
-        f"The checkpoint holds an offset that is not one of the cursus source: {shown(text)}. "
+        f"The checkpoint contains an offset that the cursus source did not write: {shown(text)}. "
         "Start with a new checkpoint.",
     )
 

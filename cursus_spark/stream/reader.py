@@ -25,10 +25,10 @@ else:  # the driver plans, and tasks do not
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a query that cannot be: whatever Spark asks first is answered with the reason.
+    """Raises the error of an invalid query at the first call.
 
-    PySpark (4.1 to 4.3) loses an error of ``streamReader`` and shows one of its own, about a
-    variable without a value; errors of a reader it shows.
+    PySpark 4.1 to 4.3 hide an error of ``streamReader`` under one of their own, about a variable
+    without a value. They show errors of a reader.
     """
 
     def __init__(self, error: CursusError) -> None:

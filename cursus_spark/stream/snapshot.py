@@ -1,4 +1,4 @@
-"""What a stream compares its position with: the subscribed topics as they are now."""
+"""The subscribed topics at one instant; a stream compares its position with them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _RECOVERY_NEEDED = "RECOVERY_NEEDED"
 
 
 class TopicSnapshot(NamedTuple):
-    """One topic at one instant. ``ends`` is None while nobody knows them.
+    """One topic at one instant: the high watermarks of its partitions.
 
-    That happens when a power cut took the watermark; the next writer restores it.
+    ``ends`` is None if a power cut destroyed the high watermarks; the next writer recovers them.
     """
 
     uuid: str
@@ -27,9 +27,9 @@ class TopicSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicsSnapshot:
-    """Uuids of the subscribed topics at one instant, and the visible ends of their partitions.
+    """Uuids of the subscribed topics at one instant, and the high watermarks of their partitions.
 
-    ``unknown`` are topics that are there without anybody knowing where they end.
+    ``unknown`` are topics whose high watermarks must be recovered first.
     """
 
     ids: Mapping[str, str]
@@ -44,14 +44,14 @@ class TopicsSnapshot:
 def take_snapshot(
     store: Store, options: StreamReadOptions, before: TopicsSnapshot | None = None
 ) -> TopicsSnapshot:
-    """The subscribed topics now: file-system metadata only, whatever they hold.
+    """The subscribed topics now. Reads metadata of files only, however large the topics are.
 
-    Topics that vanished are simply not there; what that means is for others to say.
+    Deleted topics are not in it; the caller decides what that means.
 
     Args:
         store: The store.
-        options: What is subscribed.
-        before: An earlier look: a topic that shows the same uuid as then is not looked at twice.
+        options: The subscription.
+        before: An earlier snapshot: a topic that has the same uuid as then is read once only.
     """
     known = {} if before is None else before.ids
     whole = options.subscription.partitions is None
@@ -72,12 +72,12 @@ def take_snapshot(
 
 
 def topic_snapshot(store: Store, topic: str, before: str | None = None) -> TopicSnapshot | None:
-    """One topic now; None if there is none of this name.
+    """One topic now; None if it does not exist.
 
     Args:
         store: The store.
         topic: Name of the topic.
-        before: The uuid that it had some time before now, if that is known.
+        before: An earlier uuid of the topic, if known.
     """
     try:
         while True:
@@ -85,7 +85,7 @@ def topic_snapshot(store: Store, topic: str, before: str | None = None) -> Topic
             uuid = str(store.topic(topic).uuid)
             if uuid == before:
                 return TopicSnapshot(uuid, ends)
-            # It was made anew between the two looks, or never seen: the ends may be of another.
+            # The uuid is new: the ends may belong to a deleted topic of this name.
             before = uuid
     except TopicNotFoundError:
         return None
@@ -100,7 +100,7 @@ def by_topic(flat: Mapping[TopicPartition, int]) -> Positions:
 
 
 def _candidates(store: Store, options: StreamReadOptions) -> Iterable[str]:
-    """Topics to look at. Named ones are not searched for: there may be thousands of others."""
+    """Topics that may be subscribed. Named topics need no listing of thousands of others."""
     subscription = options.subscription
     if subscription.pattern is None:
         return sorted(set(subscription.named()))

@@ -1,4 +1,4 @@
-"""Where the next batch of a stream begins: topics come, go, shrink and are made anew."""
+"""Where the next batch of a stream starts, whatever happened to its topics in the meantime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from storage_core import Store
 
 from ..errors import CursusError, cursus_error
 from ..options.query_options import StreamReadOptions
-from ..read.data_loss import Available, aged_out, deleted, gone_back, lose, recreated, within
+from ..read.data_loss import (
+    Available,
+    aged_out,
+    deleted,
+    gone_back,
+    lose,
+    name_of,
+    recreated,
+    within,
+)
 from ..read.ranges import (
     available,
     check_named,
@@ -27,29 +36,26 @@ _WARN_AGAIN_S = 60.0
 
 
 class RecoveryWarnings:
-    """Warns of partitions whose end is too old; of each at most once a minute, as polls are many.
-
-    Used by one thread.
-    """
+    """Logs partitions that wait for recovery, each at most once a minute. Used by one thread."""
 
     def __init__(self) -> None:
         self._said: dict[TopicPartition, float] = {}
 
     def warn(self, where: TopicPartition, end: int | None, position: int) -> None:
-        """Say that the stream waits for a writer to recover the partition."""
+        """Log that the stream waits until a writer recovers the partition."""
         now = time.monotonic()
         if now - self._said.get(where, -_WARN_AGAIN_S) < _WARN_AGAIN_S:
             return
         self._said[where] = now
-        _log.warning("%s Waiting until a writer does that.", recovery_due(where, end, position))
+        _log.warning("%s The stream waits until then.", recovery_due(where, end, position))
 
 
 def require_sound_ends(
     store: Store, reached: Mapping[TopicPartition, int | None], now: TopicsSnapshot
 ) -> None:
-    """Raise if a stream stands at damaged records of a broker's directory.
+    """Raise if a stream is at damaged records of a broker's directory.
 
-    Those have no watermark: the log seems to end there, and the stream would wait for ever.
+    Without a high watermark the log seems to end there, and the stream would wait forever.
     """
     if store.layout == "native":
         return
@@ -68,7 +74,7 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
     positions: dict[TopicPartition, int] = {}
     for where, bounds in held.items():
         if options.starting.bound(*where).kind == "group":
-            # A partition the group never read is read whole: skipping records is never a default.
+            # A partition without a committed offset is read from its start: no record is skipped.
             known = committed.get(where[0], {}).get(where[1], bounds.start)
             positions[where] = within(options, where, known, bounds)
         else:
@@ -80,12 +86,12 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
 def check_continued(
     store: Store, options: StreamReadOptions, start: StreamPosition, now: TopicsSnapshot
 ) -> None:
-    """Refuse names that nobody knows in a query that goes on from its checkpoint.
+    """Refuse unknown names in a query that continues from its checkpoint.
 
-    Only at its start: a topic that is missing later was there, and then it is lost, not mistyped.
+    Only when it starts: a topic that is missing later is deleted, not mistyped.
 
     Raises:
-        CursusError: a topic or partition is neither there nor in the checkpoint, unless
+        CursusError: a topic or partition is neither in the store nor in the checkpoint, unless
             ``failOnDataLoss`` is false.
     """
     subscription = options.subscription
@@ -107,10 +113,11 @@ def reconcile(
     now: TopicsSnapshot,
     warnings: RecoveryWarnings,
 ) -> dict[TopicPartition, int]:
-    """The next offset of every partition there is now, given how far the stream has come.
+    """The next offset of every existing partition, given the position of the stream.
 
     Raises:
-        CursusError: records the stream has not read are gone, unless ``failOnDataLoss`` is false.
+        CursusError: records that the stream did not read are gone, unless ``failOnDataLoss`` is
+            false.
     """
     _warn_of_dropped(options, start, now)
     begin: dict[TopicPartition, int] = {}
@@ -148,18 +155,18 @@ def _warn_of_dropped(
         if dropped:
             parts = "" if len(dropped) == len(positions) else f", partitions {dropped}"
             _log.warning(
-                "Topic '%s'%s: no longer subscribed, so the query forgets how far it has read. If "
-                "it is subscribed again, it is read from its first record.",
+                "Topic '%s'%s is no longer subscribed: the query drops its position. If it is "
+                "subscribed again, it is read from its first record.",
                 topic,
                 parts,
             )
 
 
 def first_offset(store: Store, options: StreamReadOptions, where: TopicPartition, end: int) -> int:
-    """Where a partition that appeared while the query runs is read from: its first record.
+    """Where a partition that was created while the query runs is read from: its first record.
 
     Raises:
-        CursusError: its first records are gone already, unless ``failOnDataLoss`` is false.
+        CursusError: its first records are gone, unless ``failOnDataLoss`` is false.
     """
     start = store.start_offset(*where) if end else 0
     if start > 0:
@@ -179,7 +186,7 @@ def _known_position(
     if position == end:
         return position
     if position > end:
-        # The visible end is behind the stream: stale after a reboot, or records were lost.
+        # The high watermark is below the position: stale after a reboot, or records were lost.
         if store.recovery_due(*where):
             warnings.warn(where, end, position)
             return position
@@ -192,10 +199,10 @@ def _known_position(
 
 
 def recovery_due(where: TopicPartition, end: int | None, position: int) -> CursusError:
-    """The error, or the warning, for an end that is too old until a writer recovers."""
-    known = "has no known end" if end is None else f"ends at {end}"
+    """The error, or the warning, for a partition that a writer must recover first."""
+    known = "has no high watermark" if end is None else f"ends at {end}"
     return cursus_error(
         "RECOVERY_NEEDED",
-        f"{where[0]}-{where[1]} {known}, but the stream has come to {position}. Its last writer "
-        "did not close it: append to it, or repair the store, to recover what it holds.",
+        f"{name_of(where)} {known}, but the stream is at {position}. Its last writer did not close "
+        "it cleanly. Append to it, or repair the store, to recover its records.",
     )

@@ -1,4 +1,4 @@
-"""The exactly-once stream sink: every micro-batch is one commit, keyed by query and batch."""
+"""The exactly-once stream sink: every micro-batch is one commit, identified by query and batch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..write.task import write_rows
 from ..write.task_commit import TaskCommit, check_messages, parts_of
 
 _log = logging.getLogger("cursus_spark")
-# What Spark tells a task of the query it works for; nothing else is shared with the commit, which
-# runs on another writer object in another process.
+# Properties by which a task knows its query. The commit runs on another writer object, in another
+# process: it knows the query from the messages of the tasks only.
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
 class CursusStreamWriter(DataSourceStreamArrowWriter):
-    """One streaming query's sink. Made anew for every batch, for tasks and commit apart."""
+    """The sink of one streaming query. Spark creates one for each batch, and another to commit."""
 
     def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:
         self._options = options
@@ -39,13 +39,13 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one task of one batch."""
         with one_line_errors():
             query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
-            # The run makes it unique: a zombie of an earlier run works in another directory.
+            # The run makes it unique: a task left from an earlier run writes to another directory.
             job = f"stream-{query}-{batch}-{run}"
             staged = write_rows(self._options, self._schema, job, iterator)
             return replace(staged, query_id=query, batch_id=int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish a batch; one that was published before adds nothing."""
+        """Publish a batch. A batch that was committed before adds nothing."""
         with one_line_errors(), open_for_write(self._options) as store:
             checked = check_messages(messages)
             if not checked:
@@ -54,7 +54,8 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
             if first.batch_id != batchId or first.query_id is None:
                 raise cursus_error(
                     "COMMIT_INVALID",
-                    f"the tasks wrote batch {first.batch_id}, Spark commits {batchId}.",
+                    f"the tasks wrote batch {first.batch_id}, but Spark commits batch {batchId}. "
+                    "Nothing was committed; restart the query.",
                 )
             topics = [] if self._options.topic is None else [self._options.topic]
             result = store.commit(
@@ -72,9 +73,9 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
                 )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop what the tasks staged, unless the commit is decided: then finish it.
+        """Delete the staged files, unless the commit is decided: then finish it.
 
-        A task that did not report may still be writing; its files are swept by age.
+        A task that did not report may still write; garbage collection deletes its files by age.
         """
         del batchId
         staged = [message for message in messages if isinstance(message, TaskCommit)]
@@ -91,7 +92,7 @@ def _property(name: str) -> str:
     if found is None:
         raise cursus_error(
             "QUERY_UNKNOWN",
-            f"Spark did not say which query this task works for (no property {name}). "
-            "This release of Spark is not supported as a streaming sink.",
+            f"Spark did not set the property {name} that names the query of this task. This "
+            "release of Spark does not support the streaming sink; use 4.1 or newer.",
         )
     return str(found)

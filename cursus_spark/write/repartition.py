@@ -1,4 +1,4 @@
-"""Laying rows out so that each partition of a topic is written by one task."""
+"""Repartitions rows so that one task writes each partition of a topic."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..errors import cursus_error
 def partition_by_key(df: DataFrame, partitions: int, key: str = "key") -> DataFrame:
     """Shuffle rows by key, so that one task owns all rows of each topic-partition.
 
-    A Python sink cannot ask Spark for this. It gives few, large parts instead of one per task and
-    partition. Rows without a key are spread evenly.
+    A Python sink cannot ask Spark for this. The write then stages few, large parts instead of one
+    for each task and partition. Rows without a key are distributed evenly.
 
     Args:
         df: Rows with a key column.
@@ -30,13 +30,13 @@ def partition_by_key(df: DataFrame, partitions: int, key: str = "key") -> DataFr
         raise cursus_error(
             "OPTION_INVALID", f"partitions must be a positive integer, got {partitions!r}."
         )
-    spread = sf.pmod(sf.monotonically_increasing_id(), sf.lit(partitions)).cast("int")
-    target = sf.coalesce(_kafka_partition(sf.col(key).cast("binary"), partitions), spread)
+    evenly = sf.pmod(sf.monotonically_increasing_id(), sf.lit(partitions)).cast("int")
+    target = sf.coalesce(_kafka_partition(sf.col(key).cast("binary"), partitions), evenly)
     return df.withColumn("partition", target).repartitionById(partitions, "partition")
 
 
 def _kafka_partition(keys: Column, partitions: int) -> Column:
-    """The partition of each key, null where there is none."""
+    """The partition of each key; null for a null key."""
 
     def target(keys: pa.Array) -> pa.Array:
         found = pa.array(partition_for_keys(keys, partitions))

@@ -1,4 +1,4 @@
-"""Rows to topic-partitions, a whole batch at a time."""
+"""Routes rows to topic-partitions, a whole batch at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Routed(NamedTuple):
-    """Records of one batch that go to one topic-partition, in their order."""
+    """The records of one batch for one topic-partition, in their order."""
 
     topic: str
     partition: int
@@ -29,10 +29,11 @@ class Routed(NamedTuple):
 
 
 class Router:
-    """Sends the rows of one task to partitions. Used by one thread.
+    """Routes the rows of one task. Used by one thread.
 
-    An explicit ``partition`` is honoured, a key goes where Kafka's default partitioner would send
-    it, and a row with neither goes to the partition that this task owns.
+    The column ``partition`` takes precedence. Else a key selects its partition as Kafka's default
+    partitioner does. A row with neither goes to the partition with the task's number, modulo the
+    number of partitions.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Router:
             timestamps,
             _column(batch, places.headers),
             now_us=self._now_us(),
-            max_record_bytes=None,  # the topic's own limit, checked when staged
+            max_record_bytes=None,  # the staging handler checks the topic's own limit
         )
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Int64s | None]]:

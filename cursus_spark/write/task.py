@@ -1,7 +1,8 @@
-"""On the executor: the rows of one task are staged, never published.
+"""A writing task, on the executor: it owns one handler for each topic-partition that it writes.
 
-Spark may run a task twice, and may end its input early when the plan above it fails, so nothing a
-task does is visible. Only the driver, told by Spark that all tasks succeeded, commits.
+The handlers stage the rows and publish nothing: Spark may run a task twice, and may end its input
+early when another part of the plan fails. The driver commits after Spark reports that all tasks
+succeeded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .task_commit import TaskCommit
 def write_rows(
     options: StreamWriteOptions, schema: StructType, job: str, batches: Iterator[pa.RecordBatch]
 ) -> TaskCommit:
-    """Stage all rows of a task and say what was staged."""
+    """Stage all rows of a task; the message names the staged parts for the driver."""
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     with one_line_errors(), open_for_write(options) as store:

@@ -1,4 +1,4 @@
-"""What a write task tells the driver, and what the driver makes of it."""
+"""The message of a writing task to the driver, and the driver's checks of all messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import cursus_error
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task staged, and for which job; of a stream also the query and its batch."""
+    """The parts that one task staged, and its job; in a stream also the query and its batch."""
 
     job: str
     parts: tuple[StagedPart, ...]
@@ -26,18 +26,20 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
     """The tasks' messages, all of one job.
 
     Raises:
-        CursusError: one is missing, of another kind or of another job; nothing was committed.
+        CursusError: one is missing, of another class or of another job. Nothing is committed.
     """
     checked = []
     for message in messages:
         if not isinstance(message, TaskCommit):
             raise cursus_error(
-                "COMMIT_INVALID", "a task did not say what it wrote; nothing was committed."
+                "COMMIT_INVALID",
+                "a task did not report what it wrote. Nothing was committed; run the write again.",
             )
         checked.append(message)
     if len({(message.job, message.query_id, message.batch_id) for message in checked}) > 1:
         raise cursus_error(
-            "COMMIT_INVALID", "the tasks' messages are of several jobs; nothing was committed."
+            "COMMIT_INVALID",
+            "the tasks' messages name several jobs. Nothing was committed; run the write again.",
         )
     return checked
 

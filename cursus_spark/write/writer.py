@@ -1,4 +1,4 @@
-"""Batch writes: tasks stage, the driver commits all of it in one step."""
+"""Batch writes: tasks stage records, the driver commits all of them in one step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("cursus_spark")
 
 
 class CursusWriter(DataSourceArrowWriter):
-    """One batch write. Made once, on the driver; the same object, pickled, serves all tasks."""
+    """One batch write. The driver creates it once; all tasks use pickled copies."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -39,7 +39,7 @@ class CursusWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._schema, self._job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks staged."""
+        """Publish the records that all tasks staged."""
         with one_line_errors(), open_for_write(self._options) as store:
             result = store.commit(
                 self._job,
@@ -50,7 +50,7 @@ class CursusWriter(DataSourceArrowWriter):
             )
             if result.skipped:
                 _log.warning(
-                    "txnAppId '%s' has committed txnVersion %s already: nothing was written",
+                    "txnAppId '%s' committed txnVersion %s before: nothing was written",
                     self._options.txn_app_id,
                     self._options.txn_version,
                 )
@@ -58,15 +58,15 @@ class CursusWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give the job up, unless its commit is decided: then finish it.
 
-        It does not fail: Spark would then hide why the job did. What is left behind is finished by
-        the next writer, or swept by age.
+        It raises nothing, because Spark would show that error in place of the job's own. The next
+        writer finishes a decided commit, and garbage collection deletes staged files by age.
         """
         del messages
         try:
             with open_for_write(self._options) as store:
                 store.abort(self._job, app=self._options.txn_app_id)
         except (CursusError, StorageError, OSError) as error:
-            _log.warning("job %s was not cleaned up: %s", self._job, error)
+            _log.warning("the staged files of job %s were not deleted: %s", self._job, error)
 
     def _topics(self) -> list[str]:
         return [] if self._options.topic is None else [self._options.topic]

@@ -44,10 +44,10 @@ CheckOf = Callable[[str, int], StageCheck]
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """Frames of one topic-partition in one staging file: what a task tells the committer.
+    """Frames of one topic-partition in one staging file, as a task reports them to the committer.
 
-    ``runs`` are (position, size) of the frames in their order; ``checksum`` covers the headers and
-    trailers, which in turn cover the bodies. ``own_file`` parts may be renamed into place.
+    ``runs`` are (position, size) of the frames in order. ``checksum`` covers their headers and
+    trailers, which cover the bodies. The commit may rename the file of an ``own_file`` part.
     """
 
     topic: str
@@ -75,7 +75,7 @@ class _File:
         self._closed = False
 
     def write(self, buffers: Sequence[Buffer]) -> tuple[int, int]:
-        if self._closed:  # its descriptor may be another file's by now
+        if self._closed:  # its descriptor may belong to another file now
             raise WriteFailedError(f"{self.path} is closed for writing.")
         position = self.size
         self.size = write_all(self._vfs, self.fd, buffers, position)
@@ -85,7 +85,7 @@ class _File:
         return position, self.size - position
 
     def finish(self) -> None:
-        """Make the file durable and final: a zombie that kept it open must not change it."""
+        """Make the file durable and read-only: a task that still has it open must not change it."""
         try:
             self._vfs.fsync(self.fd)
             self._vfs.make_read_only(self.fd)
@@ -93,7 +93,7 @@ class _File:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file. Safe to call twice."""
+        """Close the file. Safe to call twice."""
         if not self._closed:
             self._closed = True
             self._vfs.close(self.fd)

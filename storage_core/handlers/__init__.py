@@ -1,1 +1,1 @@
-"""Single records in, futures of offsets out: handlers of topic-partitions."""
+"""Handlers of topic-partitions: they take single records and return futures of offsets."""

@@ -1,7 +1,7 @@
-"""Background maintenance: a thread that looks after the logs of a store from time to time.
+"""Background maintenance: a thread that maintains the logs of a store at intervals.
 
-What it does to a topic is what the topic's settings ask for. A failure is logged and the next
-topic's turn comes; nothing here can fail an append.
+The settings of a topic say what is done to it. A failure is logged, and the next topic is
+maintained; no failure here fails an append.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..maintenance.report import UpkeepReport
 from ..store.store import Store
 
 _log = logging.getLogger("storage_core")
-# In the background a merge waits until it pays: each one writes all of its segments again.
+# In the background a merge waits for this number of segments: it writes all of them again.
 _WORTH_A_MERGE = 8
 
 
 class Maintainer:
-    """Looks after one store until it is stopped. Safe for several threads."""
+    """Maintains one store until it is stopped. Safe for several threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,11 +31,11 @@ class Maintainer:
         self._thread = threading.Thread(target=self._run, name="cursus-maintenance", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first round comes after one interval."""
+        """Start the thread; the first round comes after one interval."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the round that is under way, and wait until it has ended. Safe to call twice."""
+        """Stop the current round and wait for its end. Safe to call twice."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -58,14 +58,14 @@ class Maintainer:
                     due[number] = clock() + interval
 
     def maintain(self) -> None:
-        """One round: retention, compaction, merging and old segments' codec, topic by topic."""
+        """One round, topic by topic: retention, compaction, merge, codec of old segments."""
         for topic in self._topics():
             if self._stopping.is_set():
                 return
-            self._try(f"looking after topic {topic!r}", partial(self._maintain, topic))
+            self._try(f"maintenance of topic {topic!r}", partial(self._maintain, topic))
 
     def scrub(self) -> None:
-        """Verify every checksum of closed segments and log what does not check."""
+        """Verify every checksum of sealed segments and log the problems."""
 
         def run() -> None:
             for report in self._store.scrub(stop=self._stopping.is_set):
@@ -73,7 +73,7 @@ class Maintainer:
                     level = logging.ERROR if problem.severity == "error" else logging.WARNING
                     _log.log(level, "scrub: %s", problem.message)
 
-        self._try("scrubbing", run)
+        self._try("scrub", run)
 
     def _maintain(self, topic: str) -> None:
         store, stop = self._store, self._stopping.is_set
@@ -81,11 +81,11 @@ class Maintainer:
         dropped = store.retain(topic)
         if dropped:
             count = sum(map(len, dropped.values()))
-            _log.info("retention of topic %r dropped %d segments", topic, count)
+            _log.info("retention of topic %r deleted %d segments", topic, count)
         if "compact" in config.cleanup_policy:
-            _tell(store.compact(topic, stop=stop))
+            _log_reports(store.compact(topic, stop=stop))
         if config.merge_below_bytes is not None:
-            _tell(
+            _log_reports(
                 store.merge(
                     topic,
                     below_bytes=config.merge_below_bytes,
@@ -94,7 +94,7 @@ class Maintainer:
                 )
             )
         if config.cold_compression is not None:
-            _tell(
+            _log_reports(
                 store.recompress(
                     topic,
                     compression=config.cold_compression,
@@ -117,11 +117,11 @@ class Maintainer:
         except StorageError as error:
             _log.warning("%s failed: %s", what, error)
         except Exception:
-            # A mistake in this package must not end the care of all other topics.
+            # A bug in this package must not end the maintenance of all other topics.
             _log.exception("%s failed", what)
 
 
-def _tell(reports: list[UpkeepReport]) -> None:
+def _log_reports(reports: list[UpkeepReport]) -> None:
     for report in reports:
         if report.segments_before:
             _log.info(

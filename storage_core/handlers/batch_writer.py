@@ -1,4 +1,4 @@
-"""The I/O half of a handler: sealed batches go through the partition's log, one append a cycle."""
+"""The I/O half of a handler: writes sealed batches to the partition's log, one append a cycle."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..store.store import Store
 from ..types import ActiveFile
 from .futures import Batch, Row
 
-# Far below the 2 GiB that one Arrow column of bytes can hold.
+# Far below 2 GiB, the limit of one Arrow column of bytes.
 _PIECE_BYTES = 256 << 20
-# Sizes were checked one by one when the records were accepted.
+# The queue checked each record when it accepted it.
 _NO_LIMIT = 1 << 62
 
 
@@ -27,10 +27,10 @@ class _Unsynced(NamedTuple):
 
 
 class PartitionWriter:
-    """Writes batches and decides their fate. Not thread-safe: the handler's I/O lock guards it.
+    """Writes batches. Not thread-safe: the handler's I/O lock guards it.
 
-    Batches whose fate is decided are added to a list of the caller's, who announces them after
-    letting go of the lock: announcing runs callbacks.
+    Batches that are durable or failed are added to a list of the caller's, who announces them after
+    it released the lock: announcing runs callbacks.
     """
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
@@ -40,13 +40,13 @@ class PartitionWriter:
         self._unsynced: deque[_Unsynced] = deque()
         self.failure: BaseException | None = None
         self.log: Log = store.partition_log(topic, partition)
-        # No records: this only recovers the partition if its last writer crashed.
+        # Without records it only recovers the partition, if its last writer crashed.
         store.append_columns(topic, partition, self._columns([], None, None, None))
         self.active: ActiveFile = self.log.active
 
     @property
     def sync_due(self) -> float | None:
-        """When the oldest record that ``fsync=interval`` holds back must be synced."""
+        """When the oldest unsynced record must be synced, under ``fsync=interval``."""
         return self._unsynced[0].due if self._unsynced else None
 
     def check(self, row: Row) -> None:
@@ -57,9 +57,9 @@ class PartitionWriter:
         self._store.check_columns(self._topic, self._partition, columns)
 
     def refusal(self) -> StorageError:
-        """The error for all who come after a failed write."""
+        """The error for every append after a failed write."""
         error = WriteFailedError(
-            f"{self._topic}-{self._partition} takes no more records since a write failed: "
+            f"{self._topic}-{self._partition} is closed for writing since a write failed: "
             f"{self.failure}. Check the disk, close the handlers and get new ones.",
             topic=self._topic,
             partition=self._partition,
@@ -68,7 +68,7 @@ class PartitionWriter:
         return error
 
     def write(self, batches: list[Batch], decided: list[Batch]) -> None:
-        """Write batches in their order, with one append and one sync."""
+        """Write batches in order, with one append and one sync."""
         if not batches:
             return
         try:
@@ -88,11 +88,11 @@ class PartitionWriter:
             decided += batches
 
     def sync(self, decided: list[Batch]) -> None:
-        """Sync what ``fsync=interval`` holds back."""
+        """Sync what is not synced yet under ``fsync=interval``."""
         if not self._unsynced:
             return
         try:
-            # Through the store: a commit whose writer died may have to be finished first.
+            # Through the store: an interrupted commit may have to be finished first.
             self._store.flush_partition(self._topic, self._partition)
         except BaseException as error:
             self._fail([waiting.batch for waiting in self._unsynced], error, decided)
@@ -104,7 +104,7 @@ class PartitionWriter:
         self._unsynced.clear()
 
     def roll(self) -> None:
-        """Close the active segment."""
+        """Seal the active segment; the next record opens a new one."""
         try:
             self._store.roll(self._topic, self._partition)
         except StorageError as error:
@@ -145,7 +145,7 @@ class PartitionWriter:
         first = 0
         for batch in batches:
             rows = len(batch.values)
-            batch.settle(offsets[first : first + rows])
+            batch.succeed(offsets[first : first + rows])
             first += rows
         return runs[-1].stop
 
@@ -161,7 +161,7 @@ class PartitionWriter:
 
 
 def _joined(batches: list[Batch], name: str) -> list[Any] | None:
-    """One column of all batches, or None when no record has it."""
+    """One column of all batches; None if no record has it."""
     columns = [getattr(batch, name) for batch in batches]
     if not any(columns):
         return None
@@ -175,7 +175,7 @@ def _joined(batches: list[Batch], name: str) -> list[Any] | None:
 def _pieces(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
 ) -> Iterator[tuple[int, int]]:
-    """Cut the rows so that no piece is too large for one column; normally there is one."""
+    """Divide the rows so that no piece is too large for one column; usually there is one."""
     total = sum(map(len, filter(None, chain(values, keys or ()))))
     if total <= _PIECE_BYTES:
         yield 0, len(values)

@@ -1,9 +1,9 @@
-"""The handler of one topic-partition: single records in, batches on disk, offsets out.
+"""The handler of one topic-partition: it takes single records, writes batches, returns offsets.
 
-Two locks. The *metadata* lock guards the queue and the state, is held for moments and never across
-I/O; the *I/O* lock is held around calls to the log. Who needs both takes the metadata lock first,
-lets go of it, then takes the I/O lock: sealing a batch fixes its place in the order, so nothing is
-lost in between. Appends and reads need the metadata lock only, and so never wait for the disk.
+Two locks. The *metadata* lock guards the queue and the state; it is held briefly and never across
+I/O. The *I/O* lock is held around calls to the log. A thread that needs both takes the metadata
+lock, releases it, then takes the I/O lock: a sealed batch has its place in the order, so nothing is
+lost in between. Appends and reads need the metadata lock only, so they never wait for the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("storage_core")
 
 
 class ReadResult(NamedTuple):
-    """Records as an Arrow table, and the offset to read on from."""
+    """Records as an Arrow table, and the offset to continue from."""
 
     records: pa.Table
     next_offset: int
@@ -41,10 +41,10 @@ class ReadResult(NamedTuple):
 class DiskHandler(WriteQueue, TopicPartitionHandler):
     """Writes and reads one topic-partition. Safe for several threads, not across a fork.
 
-    A thread of its own writes what is queued: when ``disk_flush_batch_size`` records wait, when the
-    first of them has waited ``linger_ms``, when somebody waits for a result, and on ``close``.
-    After a failed write nothing more is accepted, because what is queued behind it would be out of
-    order: close the manager's handlers and get new ones, and the log recovers by itself.
+    A background thread writes the queued records: when ``disk_flush_batch_size`` records wait, when
+    the first of them has waited ``linger_ms``, when a caller waits for a result, and on ``close``.
+    After a failed write the handler accepts no records, because later ones would be out of order.
+    Close the manager's handlers and get new ones; the log then recovers.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         self.partition = partition
         self._io = threading.Lock()
         self._storable: set[tuple[bool, ...]] = set()
-        self._is_picky = store.layout != "native"  # which takes every record
+        self._checks_each = store.layout != "native"  # which stores every record
         self._closed = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"cursus-flush-{self.name}", daemon=True
@@ -70,27 +70,27 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
 
     @property
     def state(self) -> HandlerState:
-        """What the handler is doing. Segments that fill up are changed inside a write."""
+        """What the handler does now. A write rolls a full segment without changing the state."""
         return self._state
 
     @property
     def base_name(self) -> str:
-        """What the paths of the log files begin with."""
+        """The common prefix of the paths of the log files."""
         return f"{self._store.path}/{self._writer.log.base_name}"
 
     @property
     def segment_size(self) -> int:
-        """Bytes before which a segment is closed."""
+        """Maximum size of a segment in bytes."""
         return self._writer.log.config.segment_bytes
 
     @property
     def current_segment(self) -> int:
-        """Base offset (or ordinal, by layout) of the segment that is written."""
+        """Base offset of the active segment; in some layouts its ordinal."""
         return self._writer.active.number
 
     @property
     def current_offset(self) -> int:
-        """Bytes written to it."""
+        """Bytes written to the active segment."""
         return self._writer.active.size
 
     def write_direct(
@@ -101,12 +101,12 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         headers: Headers | None = None,
         timestamp: int | datetime | None = None,
     ) -> int:
-        """Write one record in this thread, behind all that is queued; durable on return."""
+        """Write one record in this thread, after all queued ones; it is durable on return."""
         row = self._checked((value, key, headers, timestamp))
         return self._append_now(row, sync=True).result()
 
     def flush(self) -> None:
-        """Make everything durable that was accepted so far.
+        """Make every record durable that was accepted so far.
 
         Raises:
             WriteFailedError: this write or an earlier one failed.
@@ -121,7 +121,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         """Read durable records from ``offset`` on; fewer at the end of the log.
 
         Raises:
-            OffsetOutOfRangeError: the log does not hold ``offset`` and does not end there.
+            OffsetOutOfRangeError: ``offset`` is neither in the log nor its end.
         """
         with self._meta:
             self._require_not_closed()
@@ -140,10 +140,10 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         return ReadResult(pa.Table.from_batches(batches, READ_SCHEMA), next_offset)
 
     def rotate_segment(self) -> None:
-        """Write what is queued, close the segment and let the next record open a new one.
+        """Write the queued records and seal the segment; the next record opens a new one.
 
         Raises:
-            CollectedError: some of these steps failed; it holds all their errors.
+            CollectedError: some of these steps failed; it contains all their errors.
         """
         with self._meta:
             self._require_not_closed()
@@ -173,8 +173,8 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
     def send_current_segment(self, sock: socket) -> int:
         """Send the current segment over a socket; return how many bytes.
 
-        All of it is durable, but under ``fsync=none``, where nothing is. Under ``fsync=interval``
-        what was accepted so far is synced first.
+        Everything sent is durable, except under ``fsync=none``. Under ``fsync=interval`` the
+        accepted records are synced first.
 
         Raises:
             WriteFailedError: that failed, or an earlier write did.
@@ -186,7 +186,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
             self.flush()
         active = self._writer.active
         if held_back:
-            # Who wrote between the two, or without this handler, may not have synced.
+            # Records written between the two calls, or not by this handler, may not be synced.
             self._store.flush_partition(self.topic, self.partition)
         if not active.size:
             return 0
@@ -197,10 +197,10 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
             self._vfs.close(fd)
 
     def close(self) -> None:
-        """Write what is queued and end the thread. Safe to call twice, and from several threads.
+        """Write the queued records and stop the thread. Safe to call twice, from several threads.
 
         Raises:
-            WriteFailedError: what was queued could not be written; its futures say so too.
+            WriteFailedError: the queued records could not be written; their futures fail too.
         """
         with self._meta:
             first = not self._closing
@@ -237,8 +237,8 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
             try:
                 self._drain()
             except BaseException as error:
-                # Nobody may wait for ever for a thread that died of a mistake in this package, or
-                # of a callback that tried to end it.
+                # After a bug in this package, or a callback that raised SystemExit, no caller may
+                # wait forever.
                 _log.exception("%s: the flush thread failed", self.name)
                 if isinstance(error, Exception):
                     self._writer.failure = self._writer.failure or error
@@ -260,7 +260,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         finally:
             self._note_failure()
             with ExitStack() as stack:
-                # Last in, first out; one that raises does not keep the others from it.
+                # Last in, first out; a callback that raises does not stop the others.
                 for batch in reversed(decided):
                     stack.callback(batch.announce)
 
@@ -271,7 +271,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
 
     def _hurry(self, batch: Batch) -> None:
         if threading.current_thread() is self._thread:
-            # A callback waits for a record: the thread that would write it is this one.
+            # A callback waits for a record, and this is the thread that would write it.
             self._drain(sync=True)
         else:
             super()._hurry(batch)
@@ -281,8 +281,8 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         value, key, headers, _ = checked
         used = tuple(item is not None for item in checked)
         unlike = headers is not None or len(value or b"") + len(key or b"") > PLAIN_BYTES
-        # Found with its neighbours in the write, it would fail them too.
-        if used not in self._storable or (unlike and self._is_picky):
+        # In the write, an invalid record would fail the other records of its batch too.
+        if used not in self._storable or (unlike and self._checks_each):
             self._writer.check(checked)
             self._storable.add(used)
         return checked

@@ -1,4 +1,4 @@
-"""The registry of handlers: one for each topic-partition of a log directory, made on first use."""
+"""The handlers of a log directory: one for each topic-partition, created at its first use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _log = logging.getLogger("storage_core")
 class DiskManager:
     """Handlers by topic and partition. Safe for several threads, not across a fork.
 
-    Opens (or creates) the store in ``config.log_dir`` when the first handler is asked for. Closing
-    all handlers closes the store too; asking for a handler afterwards opens it again. While it is
-    open a thread looks after its logs, if the configuration asks for it.
+    The first call of ``get_handler`` opens (or creates) the store in ``config.log_dir``. To close
+    all handlers closes the store too; the next ``get_handler`` opens it again. While it is open, a
+    thread maintains its logs, if the configuration asks for it.
     """
 
     def __init__(self, config: StoreConfig | None = None) -> None:
@@ -40,14 +40,14 @@ class DiskManager:
 
     @property
     def handlers(self) -> dict[str, DiskHandler]:
-        """The handlers there are now, by ``"{topic}_{partition}"``."""
+        """The current handlers, by ``"{topic}_{partition}"``."""
         with self._lock:
             return dict(self._handlers)
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler:
-        """The handler of a topic-partition; a topic or partition that is missing is created.
+        """The handler of a topic-partition; a missing topic or partition is created.
 
-        Always the same one for the same partition, until it is closed.
+        The same partition has the same handler until it is closed.
         """
         check_name("topic", topic)
         if not isinstance(partition, int) or partition < 0:
@@ -64,13 +64,13 @@ class DiskManager:
             return handler
 
     def close_all_handlers(self) -> None:
-        """Write what is queued everywhere, end all threads and let go of all files.
+        """Write all queued records, stop all threads and close all files.
 
         Raises:
-            CollectedError: some handlers could not write what was queued; all are closed anyway.
+            CollectedError: some handlers could not write their queued records; all are closed.
         """
         errors: list[BaseException] = []
-        # Not under the lock: closing waits for callbacks, and those may ask for a handler.
+        # Not under the lock: close waits for callbacks, and a callback may ask for a handler.
         with self._lock:
             handlers, self._handlers = self._handlers, {}
             store, self._store = self._store, None
@@ -102,7 +102,7 @@ class DiskManager:
             self._store = Store.open(
                 config.log_dir, layout=config.layout, create=True, config=config
             )
-            # A program that ends without closing keeps what it had queued.
+            # A program that ends without close loses no queued record.
             atexit.register(self.close_all_handlers)
             if config.maintenance_interval_ms is not None or config.scrub_interval_ms is not None:
                 self._maintainer = Maintainer(self._store)
@@ -118,13 +118,13 @@ def _collect(close: Callable[[], None], errors: list[BaseException]) -> None:
 
 
 def _ensure_partition(store: Store, topic: str, partition: int) -> None:
-    """Create or grow the topic until it has the partition, beside others who do the same."""
+    """Create the topic or add partitions; other processes may do the same at the same time."""
     found = store.create_topic(topic, partition + 1, exist_ok=True)
     while found.partitions <= partition:
         try:
             found = store.add_partitions(topic, partition + 1)
         except ConfigError:
-            # Another process made it larger than we wanted it, or it cannot be so large.
+            # Another process added more partitions, or the number is too large.
             found = store.topic(topic)
             if found.partitions <= partition:
                 raise

@@ -1,9 +1,9 @@
-"""Futures of records on their way to disk, cheap enough to make one for every record.
+"""Futures of offsets, cheap enough to create one for every record.
 
-A standard ``Future`` builds a condition with its lock, two lists and a state, and is resolved one
-by one: 4.6 µs a record, more than all other work on it. Here the records written together share
-one ``Batch`` with one event, and a record's future is only a pair of batch and index. The rest of
-a standard future is built for those few on which somebody calls what needs it: callbacks,
+A standard ``Future`` creates a condition with its lock, two lists and a state, and each is resolved
+alone: 4.6 µs for a record, more than all other work on it. Here the records that are written
+together share one ``Batch`` with one event; the future of a record is a pair of batch and index.
+The rest of a standard future is created only if a caller needs it: for callbacks,
 ``concurrent.futures.wait``, ``as_completed``, ``asyncio.wrap_future``.
 """
 
@@ -23,9 +23,9 @@ Row: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header] | None, int 
 
 
 class Batch:
-    """Records that are written together, and their common fate. Safe for several threads.
+    """Records that are written together, and their result. Safe for several threads.
 
-    The queue that owns it guards the rows; what became of them is guarded by the batch itself.
+    The lock of the queue guards the rows, the lock of the batch guards the result.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Batch:
         self._watched: list[PendingOffset] = []
 
     def add_rest(self, row: Row) -> None:
-        """Store what the last row has besides its value; columns fill up when first used."""
+        """Store key, headers and timestamp of the last row; a column begins with its first use."""
         _, key, headers, timestamp = row
         before = len(self.values) - 1
         if key is not None:
@@ -70,20 +70,22 @@ class Batch:
         if timestamp is not None:
             _fill(self.timestamps, before).append(timestamp)
 
-    def settle(self, offsets: Sequence[int]) -> None:
-        """The records are durable at these offsets; nobody is told before ``announce``."""
+    def succeed(self, offsets: Sequence[int]) -> None:
+        """The records are durable at these offsets; ``announce`` resolves their futures."""
         self.offsets = offsets
         self._drop_rows()
 
     def fail(self, error: BaseException) -> None:
-        """The records were not written; nobody is told before ``announce``."""
+        """The records were not written; ``announce`` resolves their futures."""
         self._error, self._trace = error, error.__traceback__
         self._drop_rows()
 
     def announce(self) -> None:
         """Resolve all futures. Runs callbacks, so no lock of the owner may be held."""
         if self._error is None and not self.offsets:
-            self.fail(WriteFailedError("the write was interrupted; whether it happened is unknown"))
+            self.fail(
+                WriteFailedError("the write was interrupted: the record may or may not be stored.")
+            )
         with self._lock:
             self.done = True
             watched, self._watched = self._watched, []
@@ -93,23 +95,23 @@ class Batch:
             try:
                 future.complete()
             except BaseException as error:
-                # Futures log what callbacks raise; this is a way to end the thread. Others first.
+                # Futures log exceptions of callbacks. This one ends the thread, after the others.
                 interrupt = interrupt or error
         if interrupt is not None:
             raise interrupt
 
     def watch(self, future: PendingOffset) -> bool:
-        """Have ``future`` completed when the batch is; False if it is already."""
+        """Complete ``future`` together with the batch; False if the batch is done."""
         with self._lock:
             if not self.done:
                 self._watched.append(future)
             return not self.done
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until the batch is done, asking its owner to write it now.
+        """Wait until the batch is done; its owner writes it now.
 
         Raises:
-            TimeoutError: it is not done after ``timeout`` seconds.
+            TimeoutError: the batch is not done after ``timeout`` seconds.
         """
         if not self.done:
             self.hurry()
@@ -117,19 +119,19 @@ class Batch:
                 raise TimeoutError
 
     def hurry(self) -> None:
-        """Somebody waits: do not let the records linger."""
+        """A caller waits: write the records now instead of letting them linger."""
         self._hurry(self)
 
     def error(self) -> BaseException | None:
-        """Why the records were not written, fit to be raised once more.
+        """Why the records were not written; it can be raised again.
 
-        Each raise adds to an exception's trace; it starts from the first one again, or thousands
-        of futures that share the exception would make it endless.
+        Each raise extends the traceback of an exception. It is reset here, because thousands of
+        futures may raise the same exception.
         """
         return None if self._error is None else self._error.with_traceback(self._trace)
 
     def _drop_rows(self) -> None:
-        """A future that is kept must not keep the records of its whole batch."""
+        """A future that is kept must not keep the records of its batch in memory."""
         self.values, self.keys, self.headers, self.timestamps = [], [], [], []
 
 
@@ -141,19 +143,19 @@ def _fill(column: list[Any], rows: int) -> list[Any]:
 class PendingOffset(Future[int]):
     """Resolves to a record's offset once the record is durable. Safe for several threads.
 
-    ``result``, ``exception``, ``wait`` and ``as_completed`` have the record written at once instead
-    of letting it linger; callbacks do not. It cannot be cancelled: the record is already accepted.
+    ``result``, ``exception``, ``wait`` and ``as_completed`` make the handler write the record at
+    once; callbacks do not. It cannot be cancelled: the record is accepted.
     """
 
     __slots__ = ("_batch", "_index")
 
     def __init__(self, batch: Batch, index: int) -> None:
-        # Not the base class's: that is what ``_materialise`` puts off.
+        # Without the base class's ``__init__``: ``_materialise`` calls it when it is needed.
         self._batch = batch
         self._index = index
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what ``Future`` would have set up: somebody needs the whole of it."""
+        """Called for attributes that ``Future.__init__`` sets: now they are needed."""
         if name not in _LAZY:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._materialise()
@@ -170,7 +172,7 @@ class PendingOffset(Future[int]):
         try:
             raise error
         finally:
-            # The trace holds this frame, and the frame would hold the error: a cycle.
+            # The traceback refers to this frame, and the frame would refer to the error: a cycle.
             del error, batch, self
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -194,7 +196,7 @@ class PendingOffset(Future[int]):
         super().add_done_callback(fn)
 
     def complete(self) -> None:
-        """Bring the materialised future to the state of its batch."""
+        """Give the materialised future the result of its batch."""
         error = self._batch.error()
         if error is None:
             self.set_result(self._batch.offsets[self._index])

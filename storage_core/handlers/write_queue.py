@@ -1,8 +1,8 @@
-"""The bounded queue between those who append single records and the thread that writes them.
+"""The bounded queue between callers that append single records and the thread that writes them.
 
-Records collect in one open batch. *Sealing* it fixes the order: a sealed batch is never added to,
-and batches are written in the order they were sealed in. Everything here happens in memory, under
-one lock that is never held across I/O.
+Records collect in one open batch. A *sealed* batch gets no more records, and batches are written in
+the order in which they were sealed. Everything here happens in memory, under one lock that is never
+held across I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Headers: TypeAlias = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | No
 
 _NEVER = 1 << 62
 PLAIN_BYTES = 32 << 10
-"""Every layout takes a value or a key of so many bytes, if it takes one at all."""
+"""Every layout that stores keys or values stores them up to this number of bytes."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.1
 _log = logging.getLogger("storage_core")
 
@@ -54,8 +54,8 @@ class WriteQueue(ABC):
         self._urgent = False
         self._closing = False
         self._failure: BaseException | None = None
-        # One comparison each in ``append``: how many rows the open batch may hold (0 once closed
-        # or failed), and at how many the writer wants to be woken (never while it is awake).
+        # One comparison each in ``append``: the maximum of rows in the open batch (0 once closed or
+        # failed), and the number of rows at which to wake the writer (never while it is awake).
         self._limit = self._capacity
         self._wake_at = _NEVER
 
@@ -69,12 +69,12 @@ class WriteQueue(ABC):
     ) -> Future[int]:
         """Queue one record; the future gives its offset once it is durable.
 
-        Returns at once while the queue has room. A full queue is waited for up to
-        ``disk_write_timeout_ms``; then the record is written by the calling thread, behind all that
-        was queued before it.
+        Returns at once while the queue has room. If it is full, the call waits up to
+        ``disk_write_timeout_ms``; then the calling thread writes the record, after all records that
+        were queued before it.
 
         Args:
-            value: The record; text is stored as UTF-8, None is a null value.
+            value: The value; text is stored as UTF-8, None is a null value.
             key: As value.
             headers: Names and values, as a mapping or pairs.
             timestamp: A datetime (without zone: UTC) or integer microseconds since 1970; the append
@@ -82,7 +82,7 @@ class WriteQueue(ABC):
 
         Raises:
             StoreClosedError: the handler was closed.
-            WriteFailedError: an earlier write failed; nothing is accepted any more.
+            WriteFailedError: an earlier write failed; the handler accepts no records.
         """
         plain = key is None and headers is None and timestamp is None
         if not plain or type(value) is not bytes or len(value) > self._plain_bytes:
@@ -111,7 +111,7 @@ class WriteQueue(ABC):
         return self._append_now(row)
 
     def _append_now(self, row: Row, *, sync: bool = False) -> Future[int]:
-        """Queue a record whatever the limit, and write all there is in this thread."""
+        """Queue a record even if the queue is full, and write all records in this thread."""
         with self._meta:
             self._require_open()
             future = self._put(row)
@@ -120,14 +120,14 @@ class WriteQueue(ABC):
 
     @abstractmethod
     def _drain(self, *, sync: bool = False) -> None:
-        """Write everything that is queued now; on return it is durable or has failed.
+        """Write everything that is queued now; on return it is durable or failed.
 
         Args:
-            sync: Sync now also what ``fsync=interval`` would hold back.
+            sync: Sync now, also under ``fsync=interval``.
         """
 
     def _wait_for_room(self) -> bool:
-        """Wait, with the lock held between looks, until a row fits; False when time is up."""
+        """Wait until a row fits; False after the timeout. The caller holds the lock."""
         wait = _FIRST_WAIT_S
         deadline: float | None = None
         while True:
@@ -169,16 +169,16 @@ class WriteQueue(ABC):
             self._work.notify()
 
     def _hurry(self, batch: Batch) -> None:
-        """A future of ``batch`` is waited for: end the linger if the batch is still open."""
+        """A caller waits for a future of ``batch``: end the linger if the batch is open."""
         with self._meta:
             if batch is self._open:
                 self._urgent = True
                 self._wake()
 
     def _wait_for_work(self, due_at: float | None = None) -> bool:
-        """Sleep until there is something to write or ``due_at`` has come; False when closing.
+        """Sleep until there are records to write or ``due_at`` is reached; False when closing.
 
-        The batch's size is a trigger, not a cap: whatever has collected meanwhile goes along.
+        The size of a batch wakes the writer and does not bound the batch: it may grow until then.
         """
         with self._meta:
             while not self._closing:
@@ -207,10 +207,10 @@ class WriteQueue(ABC):
 
     @abstractmethod
     def _refusal(self) -> StorageError:
-        """What to raise for an append after a write has failed."""
+        """The error for an append after a failed write."""
 
     def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
-        """The row in the form it is stored in, or an error that concerns this record alone."""
+        """The row as it is stored, or an error for this record alone."""
         value, key, headers, timestamp = row
         checked = (
             _binary("value", value),
@@ -229,7 +229,7 @@ def _binary(name: str, item: object) -> bytes | None:
         try:
             return item.encode()
         except UnicodeEncodeError as error:
-            raise InvalidRecordError(f"{name} is text that has no UTF-8 form: {error}") from error
+            raise InvalidRecordError(f"{name} cannot be encoded as UTF-8: {error}") from error
     if isinstance(item, bytes | bytearray | memoryview):
         return bytes(item)
     raise InvalidRecordError(f"{name} must be bytes, text or None, got {type(item).__name__}.")

@@ -156,7 +156,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
             "endingOffsets": '{"orders":{"0":1}}',
         },
         "[CURSUS_OFFSETS_INVALID] startingOffsets for orders-0 is 2, after endingOffsets, which "
-        "is 1. Let the start come first.",
+        "is 1. Set a start before the end.",
     ),
     "a partition that is not read": (
         {"subscribe": TOPIC, "startingOffsets": '{"orders":{"9":2}}'},

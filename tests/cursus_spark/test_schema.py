@@ -97,8 +97,8 @@ def test_projection_takes_any_columns_in_any_order(schema: StructType) -> None:
         ),
         (
             StructType([StructField("key", BinaryType(), nullable=False)]),
-            "[CURSUS_COLUMN_TYPE] Column 'key' in .schema(...) is declared NOT NULL, but records "
-            "may lack it. Remove NOT NULL.",
+            "[CURSUS_COLUMN_TYPE] Column 'key' in .schema(...) is declared NOT NULL, but its "
+            "values may be null. Remove NOT NULL.",
         ),
         (
             StructType([StructField("value", StringType()), StructField("value", BinaryType())]),

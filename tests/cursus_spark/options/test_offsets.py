@@ -204,8 +204,8 @@ def test_other_offsets_are_refused(text: str) -> None:
     with pytest.raises(CursusError) as caught:
         parse_stream_offset(text)
     assert str(caught.value) == (
-        "[CURSUS_CHECKPOINT_INVALID] The checkpoint holds an offset that is not one of the cursus "
-        f"source: '{text}'. Start with a new checkpoint."
+        "[CURSUS_CHECKPOINT_INVALID] The checkpoint contains an offset that the cursus source "
+        f"did not write: '{text}'. Start with a new checkpoint."
     )
 
 

@@ -98,7 +98,7 @@ def test_paths_become_absolute_directories() -> None:
     assert o.parse_read_options({"paths": '["/p"]', "subscribe": "a"}).path == "/p"
     assert message(o.parse_read_options, {"paths": '["/p","/q"]', "subscribe": "a"}) == (
         '[CURSUS_OPTION_INVALID] A cursus query reads one directory, got \'["/p","/q"]\'. '
-        "Use union for more."
+        "Use union to read several."
     )
 
 
@@ -192,7 +192,7 @@ def test_a_batch_cannot_end_at_earliest() -> None:
 )
 def test_a_batch_cannot_end_before_it_starts(options: dict[str, str], expected: str) -> None:
     found = message(read, **options)
-    assert found == f"[CURSUS_OFFSETS_INVALID] {expected} Let the start come first."
+    assert found == f"[CURSUS_OFFSETS_INVALID] {expected} Set a start before the end."
     assert read(startingOffsets='{"a":{"0":9}}', endingOffsets='{"a":{"0":9}}')
 
 

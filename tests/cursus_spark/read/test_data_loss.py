@@ -72,6 +72,6 @@ def test_a_topic_deleted_since_is_not_taken_for_another(log: Log, again: bool) -
     event = "deleted and created again" if again else "deleted"
     assert one_line_error(strict.collect) == (
         f"[CURSUS_DATA_LOSS] Topic 'orders' was {event} since the query was planned. Load it "
-        "again, or set failOnDataLoss to false to go on without it."
+        "again, or set failOnDataLoss to false to continue without it."
     )
     assert lenient.collect() == []

@@ -160,7 +160,7 @@ def test_after_a_reboot_the_stream_waits_for_the_recovery_and_says_so_once(
     with caplog.at_level(logging.WARNING):
         assert stream.drain() == [] == stream.drain()
     (warning,) = [text for text in caplog.messages if "RECOVERY_NEEDED" in text]
-    assert "orders-0 ends at 5, but the stream has come to 8" in warning
+    assert "orders-0 ends at 5, but the stream is at 8" in warning
     rebooted = after_reboot(Path(store.path))
     rebooted.append(TOPIC, 0, payloads(8, 9))
     assert stream.drain() == [["8"]]
@@ -176,7 +176,7 @@ def test_a_lost_watermark_makes_the_stream_wait_too(
     for lost in ("topics/orders/watermark", "meta/checkpoint.json"):
         (Path(store.path) / lost).unlink()
     assert stream.drain() == []
-    assert "orders-0 has no known end" in caplog.text
+    assert "orders-0 has no high watermark" in caplog.text
     with Store.open(store.path) as writer:
         writer.append(TOPIC, 0, payloads(2, 3))
     assert stream.drain() == [["2"]]

@@ -177,7 +177,7 @@ def test_messages_that_do_not_fit_together_are_refused(query: Query) -> None:
     for wrong in ([None, message], [message, replace(message, batch_id=1)]):
         with pytest.raises(CursusError, match="COMMIT_INVALID"):
             query.writer().commit(list(wrong), 0)
-    with pytest.raises(CursusError, match=r"the tasks wrote batch 0, Spark commits 7"):
+    with pytest.raises(CursusError, match=r"the tasks wrote batch 0, but Spark commits batch 7"):
         query.writer().commit([message], 7)
     assert query.values() == []
 

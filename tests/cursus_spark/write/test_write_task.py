@@ -13,7 +13,9 @@ from cursus_spark.write.writer import CursusWriter
 from storage_core import Store
 
 ROWS = StructType().add("value", "string")
-MISSING = r"LAYOUT_NOT_FOUND\] .*/log is empty or .* With createTopic false, a write makes no store"
+MISSING = (
+    r"LAYOUT_NOT_FOUND\] .*/log is empty or .* With createTopic=false a missing store is an error"
+)
 
 
 def source(path: Path, **options: str) -> CursusDataSource:

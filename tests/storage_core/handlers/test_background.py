@@ -81,7 +81,7 @@ def test_a_failure_is_logged_and_the_next_topic_gets_its_turn(
     with caplog.at_level(logging.INFO, "storage_core"):
         Maintainer(store).maintain()
         Maintainer(store).scrub()
-    assert "looking after topic 't' failed" in caplog.text
+    assert "maintenance of topic 't' failed" in caplog.text
     assert f"scrub: t-0: topics/t/0/segments/{6:020d}.log is damaged" in caplog.text
     assert store.offsets("u", 0).start == 1
     assert contents(store, end=3) == before
@@ -111,6 +111,6 @@ def test_a_mistake_of_ours_is_logged_too_and_ends_nothing(
 
     monkeypatch.setattr(store, "compact", compact)
     Maintainer(store).maintain()
-    assert "looking after topic 't' failed" in caplog.text
+    assert "maintenance of topic 't' failed" in caplog.text
     assert "of an empty list" in caplog.text
     assert store.offsets("u", 0).start == 1

@@ -228,7 +228,7 @@ def test_everything_of_a_record_is_kept(tmp_path: Path) -> None:
     ("record", "error", "message"),
     [
         ({"value": 5}, InvalidRecordError, "value must be bytes, text or None, got int"),
-        ({"value": "\ud800"}, InvalidRecordError, "no UTF-8 form"),
+        ({"value": "\ud800"}, InvalidRecordError, "cannot be encoded as UTF-8"),
         ({"value": b"", "key": []}, InvalidRecordError, "key must be bytes"),
         ({"value": b"", "headers": {1: b""}}, InvalidRecordError, "name must be text"),
         ({"value": b"", "headers": 7}, InvalidRecordError, "headers must be a mapping"),

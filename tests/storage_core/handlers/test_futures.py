@@ -26,7 +26,7 @@ class Owner:
         self.hurried += 1
 
     def finish(self, first: int = 10) -> None:
-        self.batch.settle(range(first, first + len(self.futures)))
+        self.batch.succeed(range(first, first + len(self.futures)))
         self.batch.announce()
 
     def finish_soon(self) -> threading.Timer:
@@ -47,7 +47,7 @@ def test_a_future_gives_the_offset_of_its_record() -> None:
 
 def test_offsets_need_not_be_contiguous() -> None:
     owner = Owner()
-    owner.batch.settle([4, 9, 10])
+    owner.batch.succeed([4, 9, 10])
     owner.batch.announce()
     assert [future.result() for future in owner.futures] == [4, 9, 10]
 

@@ -46,7 +46,7 @@ def test_a_failed_write_fails_its_futures_and_poisons_the_handler(
         with pytest.raises(WriteFailedError):
             future.result()
     for again in (handler.append, handler.write_direct):
-        with pytest.raises(WriteFailedError, match="takes no more records since") as caught:
+        with pytest.raises(WriteFailedError, match="is closed for writing since") as caught:
             again(b"later")
         assert isinstance(caught.value.__cause__, WriteFailedError)
     with pytest.raises(WriteFailedError):
