@@ -62,6 +62,9 @@ FORBIDDEN = (
     "storage_core.maintenance",
     "yaml",
 )
+# Half of what it was when a task imported everything. A module that a task does not use is imported
+# through storage_core/lazy.py.
+MOST_OF_OURS = 80
 SPARK_HAS = "import pyspark, pyspark.worker, pyspark.sql.datasource, pyarrow, numpy"
 
 READ = f"""
@@ -145,14 +148,14 @@ def test_a_reading_task_imports_only_what_it_uses(
 ) -> None:
     modules = run(READ, *task(path))
     assert forbidden(modules) == []
-    assert len(ours(modules)) <= 74, ours(modules)
+    assert len(ours(modules)) <= MOST_OF_OURS, ours(modules)
 
 
 @pytest.mark.parametrize("task", [batch_writer, stream_writer])
 def test_a_writing_task_imports_only_what_it_uses(path: str, task: Callable[[str], object]) -> None:
     modules = run(WRITE, task(path), pa.record_batch({"value": pa.array([b"a", None])}))
     assert forbidden(modules) == []
-    assert len(ours(modules)) <= 76, ours(modules)
+    assert len(ours(modules)) <= MOST_OF_OURS, ours(modules)
 
 
 @pytest.mark.parametrize("package", [storage_core, cursus_spark])

@@ -154,7 +154,7 @@ def test_a_task_that_fails_twice_and_a_killed_worker_write_once(runs: Runs) -> N
 
 
 def test_a_version_written_again_is_skipped_and_that_is_logged(runs: Runs) -> None:
-    message = "txnAppId 'app' has committed txnVersion 7 already: nothing was written"
+    message = "txnAppId 'app' committed txnVersion 7 before: nothing was written"
     assert message in runs.ended("faults").errors
 
 

@@ -64,7 +64,7 @@ SEARCHED = [
     "tests",
 ]
 # What has not been reworded yet; this list only becomes shorter.
-NOT_YET = ("tests/storage_core/handlers/",)
+NOT_YET: tuple[str, ...] = ()
 NOT_SEARCHED = ("docs/glossary.md", "tests/docs/test_words.py")
 
 
