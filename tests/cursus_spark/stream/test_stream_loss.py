@@ -135,9 +135,9 @@ def test_retention_between_the_bounds_and_the_listing_is_an_error(
     reading = stream.reader.planner.store()
     listed = reading.segments
 
-    def segments(topic: str, partition: int) -> Any:
+    def segments(*arguments: Any, **named: Any) -> Any:
         age_out(store)
-        return listed(topic, partition)
+        return listed(*arguments, **named)
 
     monkeypatch.setattr(reading, "segments", segments)
     with pytest.raises(CursusError, match="records 0 to 7 are no longer in the log"):
