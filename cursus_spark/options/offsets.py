@@ -20,16 +20,32 @@ BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
 _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
 _TIME_WORDS = "milliseconds since 1970 or an ISO-8601 time such as 2026-01-01T00:00:00Z"
-_MAX_OFFSET = (1 << 63) - 1
+_MAX_OFFSET = (1 << 63) - 1  # also the largest time
 _MAX_PARTITION = (1 << 31) - 1
 _MAX_MILLISECONDS = 253_402_300_799_999  # the last of year 9999, as far as Spark can print
 _MIN_MICROSECONDS = -62_135_596_800_000_000  # the first of year 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LAST_GUESS = 4_102_444_800_000  # year 2100: how late a time in a wrong unit is taken for a time
+
+
+class _TimeOutOfRangeError(ValueError):
+    """A number that is no time in milliseconds; the text names the unit it seems to have."""
+
+    def __init__(self, value: int) -> None:
+        text = f"{shown(value)} is not a time in milliseconds from 1970 to 9999"
+        for unit, factor in (("microseconds", 1000), ("nanoseconds", 1_000_000)):
+            if _MAX_MILLISECONDS < value < _LAST_GUESS * factor:
+                text += f". It looks like {unit}: write {value // factor}"
+                break
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC)."""
+    """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC).
+
+    The time 9223372036854775807, as users of Kafka write it, is after every record.
+    """
 
     kind: BoundKind
     value: int = 0
@@ -115,7 +131,10 @@ def parse_times(option: str, text: str, *, default: Bound) -> OffsetSpec:
 
 def parse_time(option: str, text: str) -> OffsetSpec:
     """Parse ``startingTimestamp`` or ``endingTimestamp``: one time for everything."""
-    bound = _time_bound(text.strip(), of_topic=False)
+    try:
+        bound = _time_bound(text.strip(), of_topic=False)
+    except _TimeOutOfRangeError as error:
+        raise cursus_error("OPTION_INVALID", f"Option '{option}': {error}.") from None
     if bound is None:
         raise cursus_error(
             "OPTION_INVALID", f"Option '{option}' must be {_TIME_WORDS}, got {shown(text)}."
@@ -150,6 +169,8 @@ def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
 
 def iso_time(microseconds: int) -> str:
     """A time as ISO-8601 in UTC, without trailing zeros."""
+    if microseconds == _MAX_OFFSET:
+        return str(microseconds)
     time = _EPOCH + datetime.timedelta(microseconds=microseconds)
     return time.isoformat().replace("+00:00", "Z")
 
@@ -206,6 +227,8 @@ def _parse_json(option: str, text: str, default: Bound, parse: Any, expected: st
             for number, value in item.items():
                 key = (topic, parse_partition(number))
                 partitions[key] = _required(parse(value, of_topic=False))
+    except _TimeOutOfRangeError as error:
+        raise cursus_error("OFFSETS_INVALID", f"Option '{option}': {error}.") from None
     except ValueError:
         raise _offsets_error(option, text, expected) from None
     return OffsetSpec(option, default, topics, partitions)
@@ -233,11 +256,15 @@ def _offset_bound(value: object, *, of_topic: bool) -> Bound | None:
 def _time_bound(value: object, *, of_topic: bool) -> Bound | None:
     del of_topic  # a time is valid for topics and for partitions
     if isinstance(value, str):
-        if not re.fullmatch(r"[0-9]{1,18}", value):
+        if not re.fullmatch(r"-?[0-9]{1,40}", value):
             return _iso_bound(value)
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_MILLISECONDS:
+    if not isinstance(value, int) or isinstance(value, bool):
         return None
+    if value == _MAX_OFFSET:
+        return Bound("timestamp", value)
+    if not 0 <= value <= _MAX_MILLISECONDS:
+        raise _TimeOutOfRangeError(value)
     return Bound("timestamp", value * 1000)
 
 

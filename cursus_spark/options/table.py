@@ -132,8 +132,8 @@ OPTIONS: tuple[Option, ...] = (
         ("read",),
         parse.raw,
         "none",
-        "End a batch before the first record at or after this time. Takes precedence over all "
-        "other end options.",
+        "End a batch before the first record at or after this time; 9223372036854775807 reads to "
+        "the end. Takes precedence over all other end options.",
     ),
     Option(
         "endingOffsetsByTimestamp",

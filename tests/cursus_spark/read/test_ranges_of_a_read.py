@@ -73,6 +73,14 @@ RANGES = {
         },
         ((8, 9), (8, 9), (8, 9)),
     ),
+    "the largest long is the end": (
+        {
+            "endingTimestamp": "9223372036854775807",
+            "startingOffsetsByTimestamp": orders(**{"0": (1 << 63) - 1, "1": MS + 3000}),
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        ((3, 9), WHOLE),
+    ),
     "ISO-8601 without a zone is UTC": (
         {"startingTimestamp": (ISO + datetime.timedelta(seconds=8)).isoformat()[:-6]},
         ((8, 9), (8, 9), (8, 9)),
