@@ -156,7 +156,7 @@ OPTIONS: tuple[Option, ...] = (
         parse.choice(*ISOLATION_LEVELS),
         "read_committed",
         "For a cursus broker's directory: read_uncommitted also reads records of open and "
-        "aborted transactions.",
+        "aborted transactions, and records above the broker's `.hwm`.",
     ),
     Option(
         "includeHeaders",

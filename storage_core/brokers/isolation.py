@@ -26,7 +26,7 @@ from ..io.durable import read_file
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..segments.listing import Listing
 from ..types import IsolationLevel
-from ..vfs import FileStat, Vfs
+from ..vfs import FileStat
 from .layout import RowPartition
 from .segment_reader import Chunk
 from .summaries import save_hint
@@ -38,9 +38,9 @@ _FORMAT = 1
 _MAX_ENTRIES = 100_000
 
 
-def high_watermark(vfs: Vfs, topic: str, partition: int, log_end: int) -> int:
+def high_watermark(of: RowPartition, log_end: int) -> int:
     """The broker's own high watermark, at most the log's end, which it is if unreadable."""
-    text = read_file(vfs, f"{topic}/partition_{partition}.hwm", 64)
+    text = read_file(of.vfs, f"{of.topic}/partition_{of.partition}.hwm", 64)
     if text is None:
         return log_end
     stripped = text.strip()
@@ -80,6 +80,7 @@ class PartitionIsolation:
     """Gathers the transactions of one partition. Safe for several threads."""
 
     def __init__(self, of: RowPartition, level: IsolationLevel) -> None:
+        self._of = of
         self._vfs = of.vfs
         self._level = level
         self._lock = threading.Lock()
@@ -89,14 +90,16 @@ class PartitionIsolation:
         self._decided: _Decided | None = None
 
     def decide(
-        self, listing: Listing, limit: int, life: int, open_segment: OpenSegment
+        self, listing: Listing, log_end: int, life: int, open_segment: OpenSegment
     ) -> Isolation | None:
-        """What is stable and committed below ``limit``; None when everything counts.
+        """What is stable and committed; None when everything up to ``log_end`` counts.
 
-        ``life`` distinguishes the active file from another that took its name.
+        Nothing is stable above the broker's high watermark. ``life`` distinguishes the active file
+        from another that took its name.
         """
         if self._level == "read_uncommitted":
             return None
+        limit = high_watermark(self._of, log_end)
         with self._lock:
             stat, journal = self._read_journal()
             known = self._decided

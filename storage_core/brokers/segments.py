@@ -21,7 +21,7 @@ from ..segments.listing import Listing, ListingCache
 from ..types import IsolationLevel
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
-from .isolation import PartitionIsolation, high_watermark
+from .isolation import PartitionIsolation
 from .layout import RowPartition
 from .segment_reader import (
     JoinedSource,
@@ -216,12 +216,12 @@ class RowSegments:
             return self._end
 
     def high_watermark(self) -> int:
-        """The end for readers: whole records, the broker's high watermark, isolation."""
+        """The end for readers: of whole records, and with read_committed of what is stable."""
         found = self.end()
         if found is None:
             return 0
         isolation = self._decide()
-        return self._limit(found) if isolation is None else isolation.stable_end
+        return found.offset if isolation is None else isolation.stable_end
 
     def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
         """No bound: the search then asks the segment, which raises that there are no times."""
@@ -249,16 +249,11 @@ class RowSegments:
             with typed_read_errors(self._of.topic, self._of.partition, found.path):
                 raise found.damage
 
-    def _limit(self, found: RowEnd) -> int:
-        if self._isolation is None:
-            return found.offset
-        return high_watermark(self._vfs, self._of.topic, self._of.partition, found.offset)
-
     def _decide(self) -> Isolation | None:
         found = self.end()
         if self._isolation is None or found is None:
             return None
-        return self._isolation.decide(self.listing(), self._limit(found), found.life, self.open)
+        return self._isolation.decide(self.listing(), found.offset, found.life, self.open)
 
     def _find_end(self, path: str, base: int, known: RowEnd | None) -> RowEnd:
         fd = self._vfs.open(path, "read")

@@ -64,7 +64,8 @@ class Store(StoreMaintenance):
             layout: native, cursus, cursus-broker or rustlog. ``auto`` detects it.
             create: Create a store if the directory is empty or missing (``auto``: a native one).
             config: Settings; topics may override some of them.
-            isolation: For transactions of a cursus broker: read only committed records, or all.
+            isolation: For a cursus broker: ``read_committed`` stops at its ``.hwm`` and at open
+                transactions; ``read_uncommitted`` reads to the last whole record.
             internal_topics: Include the internal topics (``__…``) of a cursus broker.
 
         Raises:

@@ -132,6 +132,13 @@ def test_markers_above_the_watermark_do_not_count(tmp_path: Path) -> None:
     assert seen(tmp_path) == ([0, 1, 2], 4)
 
 
+def test_only_read_committed_stops_at_the_brokers_high_watermark(tmp_path: Path) -> None:
+    write(tmp_path, (0, [plain(0), plain(1)]), (2, [plain(2), plain(3), plain(4)[:-1]]))
+    (tmp_path / TOPIC / "partition_0.hwm").write_bytes(b"1\n")
+    assert seen(tmp_path) == ([0], 1)
+    assert seen(tmp_path, "read_uncommitted") == ([0, 1, 2, 3], 4)
+
+
 def test_an_open_store_follows_the_transaction(tmp_path: Path) -> None:
     write(tmp_path, (0, [plain(0), member(1, b"t")]))
     store = Store.open(tmp_path)
