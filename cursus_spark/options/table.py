@@ -80,7 +80,7 @@ OPTIONS: tuple[Option, ...] = (
         _READ,
         parse.topic_pattern,
         "one of the three is required",
-        "Regular expression that matches the full names of the topics to read.",
+        "Regular expression of Python that matches the full names of the topics to read.",
     ),
     Option(
         "assign",

@@ -26,6 +26,15 @@ _MILLISECONDS = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+# What Java's classes mean in the name of a topic.
+_JAVA_CLASSES = {
+    **dict.fromkeys(("Alpha", "L", "IsAlphabetic", "IsLetter"), "a-zA-Z"),
+    **dict.fromkeys(("Lower", "Ll", "IsLowercase", "javaLowerCase"), "a-z"),
+    **dict.fromkeys(("Upper", "Lu", "IsUppercase", "javaUpperCase"), "A-Z"),
+    **dict.fromkeys(("Digit", "N", "Nd", "IsDigit"), "0-9"),
+    **dict.fromkeys(("Punct", "P", "IsPunctuation"), "._-"),
+    "Alnum": "a-zA-Z0-9",
+}
 
 Parser = Callable[[str, str], Any]
 """Takes the option's name and its text."""
@@ -131,18 +140,20 @@ def topic_list(name: str, text: str) -> Subscription:
 
 
 def topic_pattern(name: str, text: str) -> Subscription:
-    """A regular expression for full topic names."""
-    if not text.strip():
+    """A regular expression of Python for full topic names."""
+    pattern = text.strip()
+    if not pattern:
         raise cursus_error(
             "OPTION_INVALID",
             f"Pattern to subscribe is empty as specified value for option '{name}' is "
             f"{shown(text)}.",
         )
+    _refuse_java_dialect(name, pattern)
     try:
-        re.compile(text)
+        re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise invalid(name, f"a regular expression ({error})", text) from None
-    return Subscription(pattern=text)
+    return Subscription(pattern=pattern)
 
 
 def topic_partitions(name: str, text: str) -> Subscription:
@@ -158,6 +169,26 @@ def topic_partitions(name: str, text: str) -> Subscription:
             f"Option '{name}': expected JSON such as {_ASSIGN_EXAMPLE}, got {shown(text)}.",
         ) from None
     return Subscription(partitions=chosen)
+
+
+def _refuse_java_dialect(name: str, pattern: str) -> None:
+    """Name Python's way to write what only Java's regular expressions have."""
+    found = re.search(r"(?<!\\)(?:\\\\)*(\\[pP](?:\{(\w*)[^}]*\}?|\w?)|\\Q)", pattern)
+    if found is None:
+        if "&&" not in pattern:
+            return
+        part, hint = "&&", "Write the characters that are left"
+    elif found[1] == r"\Q":
+        part, hint = r"\Q", "Write a backslash before each special character"
+    else:
+        part = found[1]
+        ranges = _JAVA_CLASSES.get(found[2] or part[2:], "a-zA-Z0-9._-")
+        hint = f"Write the characters, such as [{'^' if part[1] == 'P' else ''}{ranges}]"
+    raise cursus_error(
+        "OPTION_INVALID",
+        f"Option '{name}' is a regular expression of Python, which has no {shown(part)}. {hint}. "
+        f"Got {shown(pattern)}.",
+    )
 
 
 def _partition_list(value: object) -> tuple[int, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from storage_core import Store
 
-from ..errors import CursusError, cursus_error
+from ..errors import CursusError, cursus_error, shown
 from ..options.offsets import Bound, OffsetSpec, iso_time
 from ..options.query_options import ReadOptions, Subscription
 from ..store import TopicPartition
 from .data_loss import Available, name_of, within
+
+_log = logging.getLogger("cursus_spark")
 
 
 def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
@@ -24,7 +27,7 @@ def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
     missing = sorted(named - set(existing))
     if missing:
         raise topic_missing(store, missing[0])
-    return [
+    found = [
         topic
         for topic in existing
         if topic in named
@@ -33,6 +36,20 @@ def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
             for partition in range(store.topic(topic).partitions)
         )
     ]
+    if not found:
+        warn_of_no_topics(store, subscription)
+    return found
+
+
+def warn_of_no_topics(store: Store, subscription: Subscription) -> None:
+    """Log that a pattern matches no topic: most often it is mistyped."""
+    if subscription.pattern is not None:
+        _log.warning(
+            "Option 'subscribePattern' matches no topic of %s: %s. Topics found: %s.",
+            store.path,
+            shown(subscription.pattern),
+            ", ".join(store.topics()[:20]) or "none",
+        )
 
 
 def available(store: Store, subscription: Subscription) -> dict[TopicPartition, Available]:

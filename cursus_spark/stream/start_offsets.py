@@ -26,6 +26,7 @@ from ..read.ranges import (
     partition_missing,
     resolve_start,
     topic_missing,
+    warn_of_no_topics,
 )
 from ..store import TopicPartition
 from .position import StreamPosition
@@ -96,6 +97,8 @@ def check_continued(
     """
     subscription = options.subscription
     known = {*now.ids, *start.ids, *start.positions}
+    if not known:
+        warn_of_no_topics(store, subscription)
     for topic in sorted(set(subscription.named()) - known):
         lose(options, topic_missing(store, topic))
     for topic, partitions in subscription.partitions or ():

@@ -133,6 +133,8 @@ def test_topics_patterns_and_assignments() -> None:
     assert by_pattern.includes("orders", 0)
     assert not by_pattern.includes("my-orders", 0)
     assert by_pattern.named() == ()
+    blanks = o.parse_read_options({"path": "/p", "subscribePattern": " ord.* "}).subscription
+    assert blanks == by_pattern
     text = '{"b":[1,0,1],"a":[2]}'
     assigned = o.parse_read_options({"path": "/p", "assign": text}).subscription
     assert assigned.partitions == (("a", (2,)), ("b", (0, 1)))
@@ -153,6 +155,16 @@ def test_topics_patterns_and_assignments() -> None:
          "'subscribePattern' is ''."),
         ("subscribePattern", "a[", "Option 'subscribePattern' must be a regular expression "
          "(unterminated character set at position 1), got 'a['."),
+        *(("subscribePattern", text, "Option 'subscribePattern' is a regular expression of Python, "
+           f"which has no '{part}'. {hint}. Got '{text}'.")
+          for text, part, hint in (
+              (r"t-\p{Alpha}+", r"\p{Alpha}", "Write the characters, such as [a-zA-Z]"),
+              (r"[\p{Lu}_]+", r"\p{Lu}", "Write the characters, such as [A-Z]"),
+              (r"\P{N}+", r"\P{N}", "Write the characters, such as [^0-9]"),
+              (r"\pL+", r"\pL", "Write the characters, such as [a-zA-Z]"),
+              (r"\p{IsGreek}", r"\p{IsGreek}", "Write the characters, such as [a-zA-Z0-9._-]"),
+              (r"\Qa.b\E", r"\Q", "Write a backslash before each special character"),
+              ("[a-z&&[^x]]+", "&&", "Write the characters that are left"))),
         *(("assign", text, "Option 'assign': expected JSON such as "
            '{"topicA":[0,1],"topicB":[0,1]}, got ' + f"'{text}'.")
           for text in ("", "{}", "[]", '{"a":0}', '{"a":[]}', '{"a":[-1]}', '{"a":["0"]}',

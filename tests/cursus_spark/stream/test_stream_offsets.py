@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from cursus_spark.errors import CursusError
+from cursus_spark.options.parse import parse_read_options
+from cursus_spark.read.reader import CursusReader
+from cursus_spark.schema import read_schema
 from storage_core import Store
 from storage_core.vfs import PosixVfs
 from tests.support.faulty_vfs import FaultyVfs
@@ -120,6 +123,31 @@ def test_new_topics_under_a_pattern_are_found_and_those_that_vanish_while_lookin
     store.append("orders-eu", 0, payloads(0, 2))
     store.append("clicks", 0, payloads(0, 2, "not asked for "))
     assert stream.drain() == [texts(0, 2)]
+
+
+def test_a_pattern_that_matches_no_topic_is_logged_once_per_run(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = query(store, None, subscribePattern="order")
+    stream.drain()
+    stream.drain()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Option 'subscribePattern' matches no topic of {store.path}: 'order'. Topics found: "
+        f"{TOPIC}."
+    ]
+    caplog.clear()
+    stream = stream.restart()
+    stream.drain()
+    stream.drain()
+    assert len(caplog.records) == 1
+
+
+def test_a_pattern_of_a_batch_that_matches_no_topic_is_logged(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = {"path": str(store.path), "subscribePattern": "order"}
+    CursusReader(parse_read_options(batch), read_schema(include_headers=False)).partitions()
+    assert "matches no topic" in caplog.text
 
 
 @pytest.mark.parametrize("text", ['{"v":2,"id":{},"pos":{}}', '{"pos":{}}', "[]"])
