@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .maintenance.report import UpkeepProgress, UpkeepReport
     from .metadata.topic_file import TopicFile
     from .store.store import Store
-    from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo
+    from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo, TimeRange
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -49,7 +49,7 @@ else:
             "maintenance.report": "UpkeepProgress UpkeepReport",
             "metadata.topic_file": "TopicFile",
             "store.store": "Store",
-            "types": "OffsetRange Problem RecoveryReport SegmentInfo",
+            "types": "OffsetRange Problem RecoveryReport SegmentInfo TimeRange",
         },
     )
 
@@ -77,6 +77,7 @@ __all__ = [
     "StorageError",
     "Store",
     "StoreConfig",
+    "TimeRange",
     "TopicFile",
     "TopicNotFoundError",
     "UpkeepProgress",

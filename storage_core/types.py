@@ -60,6 +60,24 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
+class TimeRange(NamedTuple):
+    """Timestamps ``start`` (inclusive) to ``end`` (exclusive), microseconds since 1970."""
+
+    start: int = -(1 << 63)
+    end: int = 1 << 63
+
+    def overlaps(self, smallest: int, largest: int) -> bool:
+        """Whether a record whose timestamp lies between two bounds may be in the range."""
+        return smallest < self.end and largest >= self.start
+
+
+class TimeBounds(NamedTuple):
+    """No timestamp of a segment is below ``smallest`` or above ``largest``."""
+
+    smallest: int
+    largest: int
+
+
 class ActiveFile(NamedTuple):
     """The file that a partition's appends go to: its number (base offset or ordinal) and bytes.
 

@@ -70,7 +70,12 @@ def parse_read_options(
     given = GivenOptions(_with_origin(raw, origin or {}), "read")
     starting, ending = _starting(given), _ending(given)
     check_batch_range(starting, ending)
-    return ReadOptions(**_shared_read_fields(given), starting=starting, ending=ending)
+    return ReadOptions(
+        **_shared_read_fields(given),
+        starting=starting,
+        ending=ending,
+        timestamp_mode=given.value("timestampMode", "exact"),
+    )
 
 
 def parse_stream_read_options(
@@ -87,6 +92,12 @@ def parse_stream_read_options(
                 "use spark.read.",
             )
     _refuse_limits_without_effect(given)
+    if given.value("timestampMode") == "exact":
+        raise cursus_error(
+            "OPTION_INVALID",
+            "Option 'timestampMode': exact not valid in streaming queries, which read every record "
+            "after their start. Remove it, and filter by the column timestamp.",
+        )
     starting, group = _starting(given), given.value("consumerGroup")
     if GROUP in starting.bounds().values() and group is None:
         raise cursus_error(
@@ -100,6 +111,7 @@ def parse_stream_read_options(
         **_shared_read_fields(given),
         starting=starting,
         ending=OffsetSpec("endingOffsets", LATEST),
+        timestamp_mode="offsets",
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=given.value("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,

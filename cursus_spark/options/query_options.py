@@ -6,10 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from storage_core import TimeRange
+
 from .offsets import OffsetSpec
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
+TimestampMode = Literal["exact", "offsets"]
 
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -55,11 +58,22 @@ class ReadOptions:
     layout: str = "auto"
     isolation: Isolation = "read_committed"
     by_timestamp_strategy: Strategy = "error"
+    timestamp_mode: TimestampMode = "exact"
     fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = DEFAULT_MAX_BYTES_PER_PARTITION
+
+    def times(self, topic: str, partition: int) -> TimeRange | None:
+        """The times of the records that a partition is read for; None if they do not matter."""
+        low, high = self.starting.bound(topic, partition), self.ending.bound(topic, partition)
+        given = {}
+        if low.kind == "timestamp":
+            given["start"] = low.value
+        if high.kind == "timestamp":
+            given["end"] = high.value
+        return TimeRange(**given) if given and self.timestamp_mode == "exact" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

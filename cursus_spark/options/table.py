@@ -44,6 +44,7 @@ class Option:
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 PARTITIONERS = ("murmur2",)
 STRATEGIES = ("error", "latest")
+TIMESTAMP_MODES = ("exact", "offsets")
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -132,7 +133,7 @@ OPTIONS: tuple[Option, ...] = (
         ("read",),
         parse.raw,
         "none",
-        "End a batch before the first record at or after this time; 9223372036854775807 reads to "
+        "Read the records of a batch that are older than this time; 9223372036854775807 reads to "
         "the end. Takes precedence over all other end options.",
     ),
     Option(
@@ -141,6 +142,14 @@ OPTIONS: tuple[Option, ...] = (
         parse.raw,
         "none",
         "The same for single partitions, as JSON. Takes precedence over endingOffsets.",
+    ),
+    Option(
+        "timestampMode",
+        _READ,
+        parse.choice(*TIMESTAMP_MODES),
+        "exact (stream: offsets)",
+        "A batch by time: exact reads the records of the interval whatever their order; offsets "
+        "reads from the first record of one time to that of the other, as Kafka and streams do.",
     ),
     Option(
         "failOnDataLoss",

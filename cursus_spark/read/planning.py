@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from storage_core import Store
+from storage_core import SegmentInfo, Store
 
 from ..options.query_options import ReadOptions
 from ..store import TopicPartition
@@ -55,17 +55,24 @@ def segment_splits(
 ) -> Iterable[SegmentSplit]:
     """One split for each segment of each range; bytes in proportion where only a part is read.
 
+    A read by time leaves out those whose index says that they have no record of the interval.
+
     Raises:
         CursusError: records of a range are gone since it was resolved.
     """
     for where, (start, end) in ranges.items():
         (topic, partition), here = where, start
-        for segment in store.segments(*where, by_names=True):
+        segments = store.segments(*where, by_names=True)
+        skipped = _outside_times(store, options, where, (start, end), segments)
+        for segment in segments:
             if segment.end <= here or segment.base >= end:
                 continue
             if segment.base > here:
                 lose(options, aged_out(where, here, Available(segment.base, end)))
             first, last = max(start, segment.base), min(end, segment.end)
+            here = last
+            if segment.base in skipped:
+                continue
             low, high = 0, segment.size
             if (first, last) != (segment.base, segment.end):
                 share = segment.size / (segment.end - segment.base)
@@ -82,6 +89,25 @@ def segment_splits(
                 segment.sealed,
                 segment.base,
             )
-            here = last
         if here < end:
             lose(options, vanished(where, here, end))
+
+
+def _outside_times(
+    store: Store,
+    options: ReadOptions,
+    where: TopicPartition,
+    offsets: tuple[int, int],
+    segments: Sequence[SegmentInfo],
+) -> frozenset[int]:
+    """Bases of the segments that have no record of the interval, as far as their indexes tell."""
+    times, (start, end) = options.times(*where), offsets
+    if times is None:
+        return frozenset()
+    inside = [each for each in segments if each.end > start and each.base < end]
+    bounds = store.time_bounds(*where, inside)
+    return frozenset(
+        segment.base
+        for segment, known in zip(inside, bounds, strict=True)
+        if known is not None and not times.overlaps(*known)
+    )

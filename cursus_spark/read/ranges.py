@@ -128,6 +128,9 @@ def resolve_end(store: Store, options: ReadOptions, where: TopicPartition, held:
         return within(options, where, bound.value, held)
     if bound.kind == "timestamp":
         found = store.offset_for_timestamp(*where, bound.value)
+        if found is not None and options.timestamp_mode == "exact":
+            # The task leaves out the records from the end of the interval on.
+            found = store.end_of_older(*where, bound.value) or held.start
         if found is not None:
             return min(found, held.end)
     store.require_sound_end(*where)

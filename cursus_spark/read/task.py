@@ -46,7 +46,8 @@ def read_slice(
             convert = _converter(target, stored, where)
             slices = ((segment_of(split), split.start_offset, split.end_offset) for split in splits)
             on_loss = partial(_on_loss, store, options, where)
-            for batch in store.read_slices(*where, slices, stored, on_loss):
+            times = options.times(*where)
+            for batch in store.read_slices(*where, slices, stored, on_loss, times):
                 yield convert(batch)
 
 

@@ -80,8 +80,28 @@ def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
             positions[where] = within(options, where, known, bounds)
         else:
             positions[where] = resolve_start(store, options, where, bounds)
+    _warn_of_late_times(store, options, positions)
     ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in held}}
     return StreamPosition(ids, by_topic(positions))
+
+
+def _warn_of_late_times(
+    store: Store, options: StreamReadOptions, positions: Mapping[TopicPartition, int]
+) -> None:
+    """Say once that a start by time also gets older records: Kafka's rule, seldom expected."""
+    late = [
+        name_of(where)
+        for where, position in positions.items()
+        if (bound := options.starting.bound(*where)).kind == "timestamp"
+        and (store.end_of_older(*where, bound.value) or 0) > position
+    ]
+    if late:
+        _log.warning(
+            "Times are out of order in %s: the stream starts at the first record not older than "
+            "%s, and reads the older records after it too. Filter by the column timestamp.",
+            ", ".join(late),
+            options.starting.option,
+        )
 
 
 def check_continued(

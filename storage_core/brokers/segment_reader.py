@@ -21,7 +21,7 @@ from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
 from ..format.sparse_index import SparseIndex
 from ..io.byte_source import MappedSource, Source, WindowSource
-from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition
+from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition, TimeRange
 from ..vfs import Vfs
 from .codecs.row_walk import walk_indexed
 from .codecs.rows import Ending, Rows
@@ -88,7 +88,14 @@ class RowSegment:
         """Offset up to which this object reads; it may have several files."""
         return stop if self._next_base is None else max(stop, self._next_base)
 
-    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+    def frames(
+        self,
+        start: int,
+        end: int,
+        *,
+        scan: bool = False,
+        times: TimeRange | None = None,  # noqa: ARG002
+    ) -> Iterator[DecodedFrame]:
         """The records from about ``start`` to ``end`` as frames of a few thousand.
 
         Raises:
@@ -185,6 +192,8 @@ class RowSegment:
             f"layout {self._layout.name} stores no timestamps, so records cannot be found by time. "
             "Use offsets, or convert the directory to a native store."
         )
+
+    end_of_older = first_at
 
     def holds(self, offset: int) -> bool:  # noqa: ARG002
         """No: files of a broker are never merged."""

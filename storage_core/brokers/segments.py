@@ -18,7 +18,7 @@ from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
 from ..segments.continuity import missing_records
 from ..segments.listing import Listing, ListingCache
-from ..types import IsolationLevel
+from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
 from .isolation import PartitionIsolation
@@ -223,9 +223,9 @@ class RowSegments:
         isolation = self._decide()
         return found.offset if isolation is None else isolation.stable_end
 
-    def largest_timestamp(self, base: int, listing: Listing) -> int:  # noqa: ARG002
-        """No bound: the search then asks the segment, which raises that there are no times."""
-        return MAX_OFFSET
+    def time_bounds(self, base: int, listing: Listing) -> TimeBounds:  # noqa: ARG002
+        """No bounds: the search then asks the segment, which raises that there are no times."""
+        return TimeBounds(-MAX_OFFSET, MAX_OFFSET)
 
     def end_of(self, base: int, listing: Listing) -> int:
         """Where a sealed file ends, by its records. In a compacted one the last may be gone."""

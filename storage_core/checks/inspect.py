@@ -6,16 +6,20 @@ is cached or repaired.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from ..config import GIB
 from ..errors import BrokenFrameError
 from ..format.file_names import IDX, LOG, TIMEIDX
 from ..format.frame import HEADER_BYTES, unpack_header
-from ..format.frame_scan import last_header
+from ..format.frame_scan import last_header, walk_frames
 from ..format.sparse_index import (
     FOOTER_BYTES,
+    NO_TIMESTAMP,
+    IndexBuilder,
     IndexKind,
+    TimeIndex,
     is_sealed,
     parse_open,
     parse_sealed,
@@ -44,10 +48,17 @@ class TimeSpan(NamedTuple):
     last: int
 
 
+class TimeOrder(NamedTuple):
+    """The times of a segment's records, and whether its frames have them in order."""
+
+    smallest: int
+    largest: int
+    in_order: bool
+
+
 def indexes(vfs: Vfs, path: str) -> list[IndexInfo]:
     """Both index files of a segment's log."""
-    stat = vfs.stat(path)
-    size = 0 if stat is None else stat.size
+    size = _size(vfs, path)
     return [
         _index(vfs, path.removesuffix(LOG) + IDX, "offset", size),
         _index(vfs, path.removesuffix(LOG) + TIMEIDX, "time", size),
@@ -66,6 +77,34 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
         if not headers:
             return None
         return TimeSpan(headers[0].min_timestamp, max(each.max_timestamp for each in headers))
+
+
+def time_order(vfs: Vfs, path: str, base: int, *, sealed: bool) -> TimeOrder | None:
+    """How the timestamps of a segment's frames lie; None without records.
+
+    A sealed segment is not walked: its index tells, or else its first and last frames.
+    """
+    if sealed:
+        found = _index(vfs, path.removesuffix(LOG) + TIMEIDX, "time", _size(vfs, path))
+        index = TimeIndex(found.first, found.second)
+        if found.state == "sealed" and index.smallest(base) != NO_TIMESTAMP:
+            return TimeOrder(index.smallest(base), index.largest, index.in_order(base))
+        span = time_span(vfs, path)
+        return None if span is None else TimeOrder(*span, in_order=True)
+    builder = IndexBuilder(GIB)
+    # What follows the last whole frame is a torn tail, or what a writer appends just now.
+    with open_source(vfs, path, HEADER_BYTES) as source, suppress(BrokenFrameError):
+        for frame in walk_frames(source, base, bodies=False):
+            builder.add(frame.offset, frame.position, frame.header)
+    index = builder.time_index()
+    if not len(index.offsets):
+        return None
+    return TimeOrder(index.smallest(base), index.largest, index.in_order(base))
+
+
+def _size(vfs: Vfs, path: str) -> int:
+    stat = vfs.stat(path)
+    return 0 if stat is None else stat.size
 
 
 def _index(vfs: Vfs, path: str, kind: IndexKind, log_size: int) -> IndexInfo:

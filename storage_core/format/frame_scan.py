@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..errors import BrokenFrameError
 from ..io.byte_source import Source, open_source
 from ..io.parallel import map_on_processors
-from ..types import OffsetPosition
+from ..types import OffsetPosition, TimeRange
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
 from .frame import (
@@ -200,7 +200,14 @@ def recovery_point_after(source: Source, base: int, position: int) -> int:
 
 
 def read_frames(
-    source: Source, base: int, at: OffsetPosition, *, start: int, end: int, scan: bool = False
+    source: Source,
+    base: int,
+    at: OffsetPosition,
+    *,
+    start: int,
+    end: int,
+    scan: bool = False,
+    times: TimeRange | None = None,
 ) -> Iterator[DecodedFrame]:
     """Decode the frames that overlap ``start`` to ``end``, every byte checked.
 
@@ -211,6 +218,7 @@ def read_frames(
         start: First offset wanted. The frames are whole: the first may begin before it.
         end: Offset after the last one wanted. The last frame may end after it.
         scan: The caller wants all of them: the first step is as large as the others.
+        times: Leave out frames that have no record in this range, by their headers.
 
     Raises:
         BrokenFrameError: with position and offset of the first frame that is not sound.
@@ -227,7 +235,7 @@ def read_frames(
                         f"the file ends at offset {offset}", position=source.size, offset=offset
                     )
                 offset = frame.end_offset
-                if offset > start:
+                if offset > start and (times is None or _is_in(frame.header, times)):
                     ahead.append(_with_body(source, frame))
                     size += frame.header.raw_length
         except BrokenFrameError as error:
@@ -239,6 +247,10 @@ def read_frames(
         wanted = min(2 * wanted, _AHEAD_FRAMES)
     if damage is not None:
         raise damage
+
+
+def _is_in(header: FrameHeader, times: TimeRange) -> bool:
+    return times.overlaps(header.min_timestamp, header.max_timestamp)
 
 
 def _placed(

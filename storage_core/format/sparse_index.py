@@ -5,7 +5,10 @@
 * ``.idx``: offset, position. The frame that starts at ``position`` begins with ``offset``. There is
   an entry once ``index_interval_bytes`` of log have passed since the last one (or the start).
 * ``.timeidx``: timestamp, offset. No record of this segment before ``offset`` is later than
-  ``timestamp``. It has an entry for each of ``.idx``, and a last one for the segment's end.
+  ``timestamp``. It has an entry for each of ``.idx``, and a last one for the segment's end. The
+  first entry has the segment's own base as ``offset`` and its smallest timestamp; it stands twice
+  if a frame has a record that is older than one of an earlier frame. Indexes that were written
+  before this entry existed lack it: readers then do not know the smallest timestamp.
 
 When a segment is sealed its indexes get a 16-byte footer: magic (``CRSI`` or ``CRSX``), CRC32C of
 the entries and the next field, and the size of the log they describe, so that a stale index is
@@ -35,6 +38,7 @@ _MAGIC: dict[IndexKind, bytes] = {"offset": b"CRSI", "time": b"CRSX"}
 _FOOTER = struct.Struct(">4sIQ")
 _NO_ENTRIES: Int64s = np.empty(0, dtype=np.int64)
 NO_TIMESTAMP = -(1 << 63)
+_LAST_TIMESTAMP = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,14 @@ class TimeIndex:
         """Largest timestamp of the segment."""
         return int(self.timestamps[-1]) if len(self.timestamps) else NO_TIMESTAMP
 
+    def smallest(self, base: int) -> int:
+        """Lower bound of the timestamps of the segment that begins at ``base``."""
+        return int(self.timestamps[0]) if base in self.offsets[:1] else NO_TIMESTAMP
+
+    def in_order(self, base: int) -> bool:
+        """Whether no frame is known to have a record older than one of an earlier frame."""
+        return int(np.count_nonzero(self.offsets[:2] == base)) < 2
+
     def floor(self, timestamp: int, base: int) -> int:
         """An offset such that every earlier record is older than ``timestamp``."""
         at = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
@@ -79,8 +91,9 @@ class IndexBuilder:
     def __init__(self, interval: int) -> None:
         self._interval = interval
         self._last_position = 0
-        self._end = -1
-        self._largest = NO_TIMESTAMP
+        self._base = self._end = -1
+        self._smallest, self._largest = _LAST_TIMESTAMP, NO_TIMESTAMP
+        self._in_order = True
         self.offsets: list[int] = []
         self.positions: list[int] = []
         self.timestamps: list[int] = []
@@ -93,6 +106,11 @@ class IndexBuilder:
             self.offsets.append(offset)
             self.positions.append(position)
             self.timestamps.append(self._largest)
+        if self._base < 0:
+            self._base = offset
+        if header.records:
+            self._in_order = self._in_order and header.min_timestamp >= self._largest
+            self._smallest = min(self._smallest, header.min_timestamp)
         self._largest = max(self._largest, header.max_timestamp)
         self._end = offset + header.span
         return due
@@ -103,13 +121,15 @@ class IndexBuilder:
         )
 
     def time_index(self) -> TimeIndex:
-        """The time index with its closing entry; empty for a segment without frames."""
+        """The time index with its first and last entry; empty for a segment without frames."""
         if self._end < 0:
             return TimeIndex(_NO_ENTRIES, _NO_ENTRIES)
-        return TimeIndex(
-            np.array([*self.timestamps, self._largest], dtype=np.int64),
-            np.array([*self.offsets, self._end], dtype=np.int64),
-        )
+        first = 1 if self._in_order else 2
+        inner = 1 if self.offsets[:1] == [self._base] else 0  # else the base would stand once more
+        smallest = min(self._smallest, self._largest)
+        timestamps = [*[smallest] * first, *self.timestamps[inner:], self._largest]
+        offsets = [*[self._base] * first, *self.offsets[inner:], self._end]
+        return TimeIndex(np.array(timestamps, dtype=np.int64), np.array(offsets, dtype=np.int64))
 
 
 def encode_entries(first: Int64s | Sequence[int], second: Int64s | Sequence[int]) -> bytes:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import StorageError
 from ..format.columns import READ_SCHEMA, DecodedFrame
 from ..format.numbers import lengths_of, number_column, numbers_of
-from ..types import TIMESTAMP_ABSENT, Int64s
+from ..types import TIMESTAMP_ABSENT, Int64s, TimeRange
 
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
@@ -46,6 +46,25 @@ def to_batch(
             column = column.slice(low, rows)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
+
+
+def to_batch_of(
+    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int, times: TimeRange
+) -> pa.RecordBatch | None:
+    """Like ``to_batch``, with only the records of a range of time: none without a time."""
+    if frame.timestamp_type == TIMESTAMP_ABSENT:
+        return None
+    wanted = names if "timestamp" in names else (*names, "timestamp")
+    batch = to_batch(frame, wanted, start, end)
+    if batch is None:
+        return None
+    stamps = numbers_of(batch.column("timestamp"))
+    kept = (stamps >= times.start) & (stamps < times.end)
+    if not kept.all():
+        batch = batch.filter(pa.array(kept))
+    if not batch.num_rows:
+        return None
+    return batch if wanted is names else batch.select(list(names))
 
 
 def _computed(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:

@@ -14,9 +14,9 @@ from ..errors import BrokenFrameError, DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
-from ..types import Int64s, SegmentInfo
+from ..types import Int64s, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
-from .batches import to_batch
+from .batches import to_batch, to_batch_of
 from .continuity import missing_records
 from .listing import Listing
 
@@ -27,10 +27,13 @@ class OpenSegment(Protocol):
     def reach(self, stop: int) -> int:
         """How far this opening reads, at least to ``stop``: small files may be opened together."""
 
-    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+    def frames(
+        self, start: int, end: int, *, scan: bool = False, times: TimeRange | None = None
+    ) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``, as far as the segment goes.
 
-        With ``scan`` the caller wants all of them, so the first step reads many ahead.
+        With ``scan`` the caller wants all of them, so the first step reads many ahead. With
+        ``times`` those without a record of that range may be left out.
         """
 
     def index_entries(self) -> tuple[Int64s, Int64s]:
@@ -38,6 +41,9 @@ class OpenSegment(Protocol):
 
     def first_at(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
+
+    def end_of_older(self, timestamp: int, end: int) -> int | None:
+        """Offset after the last record below ``end`` that is older than ``timestamp``."""
 
     def holds(self, offset: int) -> bool:
         """Whether a sealed segment ends after ``offset``, by its frames and not by file names."""
@@ -54,8 +60,8 @@ class Segments(Protocol):
     def open(self, base: int, listing: Listing) -> OpenSegment:
         """Open one of them; the last may still grow."""
 
-    def largest_timestamp(self, base: int, listing: Listing) -> int:
-        """Upper bound of the timestamps of a sealed segment."""
+    def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
+        """Bounds of the timestamps of a sealed segment."""
 
     def end_of(self, base: int, listing: Listing) -> int:
         """Where the records of a sealed segment below the high watermark end.
@@ -76,9 +82,9 @@ class PartitionReader:
         self._topic = topic
         self._partition = partition
         self._segments = segments
-        # By base and end: after a merge the same base has more records. With fewer, an upper bound
-        # stays one. Only of segments below the high watermark: a writer may still replace the rest.
-        self._largest: dict[tuple[int, int], int] = {}
+        # By base and end: after a merge the same base has more records. With fewer, bounds stay
+        # true. Only of segments below the high watermark: a writer may still replace the rest.
+        self._bounds: dict[tuple[int, int], TimeBounds] = {}
         self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
 
     def listing(self) -> Listing:
@@ -125,11 +131,17 @@ class PartitionReader:
             return following
 
     def read_slice(
-        self, segment: SegmentInfo, start: int, end: int, names: tuple[str, ...]
+        self,
+        segment: SegmentInfo,
+        start: int,
+        end: int,
+        names: tuple[str, ...],
+        times: TimeRange | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Records ``start <= offset < end`` of one segment that was listed before.
 
-        If it has been replaced since, they are read from where they are now.
+        If it has been replaced since, they are read from where they are now. With ``times`` only
+        the records of that range.
 
         Raises:
             DataLossError: the segment has been removed since.
@@ -137,19 +149,21 @@ class PartitionReader:
         listing = _listing_of(segment)
         try:
             with self._opened(segment.base, listing) as opened:
-                for frame in opened.frames(start, end, scan=True):
-                    batch = to_batch(frame, names, start, end)
+                for frame in opened.frames(start, end, scan=True, times=times):
+                    batch = _batch(frame, names, start, end, times)
                     if batch is not None:
                         yield batch
         except FileNotFoundError:
             self._require_merged(segment, start)
-            yield from self.read(start, end, names)
+            yield from self.read(start, end, names, times=times)
 
-    def read_rest(self, lost: int, end: int, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def read_rest(
+        self, lost: int, end: int, names: tuple[str, ...], times: TimeRange | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """What is left of ``lost`` to ``end``: ``delete_records`` may have cut a segment in two."""
         start = self.start_offset()
         if lost < start < end:
-            yield from self.read(start, end, names)
+            yield from self.read(start, end, names, times=times)
 
     def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
         """Offsets and positions where a segment that was listed can be cut."""
@@ -161,11 +175,18 @@ class PartitionReader:
             return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def read(
-        self, start: int, end: int, names: tuple[str, ...], *, to_the_end: bool = False
+        self,
+        start: int,
+        end: int,
+        names: tuple[str, ...],
+        *,
+        to_the_end: bool = False,
+        times: TimeRange | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the records ``start <= offset < end``; the caller has checked the bounds.
 
         With ``to_the_end`` the caller wants all records: damage after ``end`` is then an error.
+        With ``times`` only the records of that range.
         """
         position = start
         while position < end:
@@ -175,8 +196,9 @@ class PartitionReader:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
                     # A reader that comes from the segment before will hardly stop at once.
-                    for frame in segment.frames(position, stop, scan=position > start):
-                        batch = to_batch(frame, names, position, stop)
+                    scan = position > start
+                    for frame in segment.frames(position, stop, scan=scan, times=times):
+                        batch = _batch(frame, names, position, stop, times)
                         if batch is not None:
                             yield batch
                             position = frame.first_offset + frame.span
@@ -200,15 +222,47 @@ class PartitionReader:
             except FileNotFoundError:
                 self._require_change(self.start_offset(), listing)
 
+    def end_of_older(self, timestamp: int, end: int) -> int | None:
+        """Offset after the last record below ``end`` that is older than ``timestamp``."""
+        while True:
+            listing = self.listing()
+            try:
+                return self._search_back(listing, timestamp, end)
+            except FileNotFoundError:
+                self._require_change(self.start_offset(), listing)
+
+    def time_bounds(self, segment: SegmentInfo) -> TimeBounds | None:
+        """Bounds of the timestamps of a segment that was listed; None if they are not known."""
+        if not segment.sealed:
+            return None
+        try:
+            return self._time_bounds(segment.base, segment.end, _listing_of(segment))
+        except FileNotFoundError:
+            return None
+
+    def _search_back(self, listing: Listing, timestamp: int, end: int) -> int | None:
+        for base in reversed(listing.bases):
+            if base >= end:
+                continue
+            # The index tells which sealed segments have no older record; the others are walked.
+            following, smallest = listing.following(base), timestamp - 1
+            if following is not None and following <= end:
+                smallest = self._time_bounds(base, following, listing).smallest
+            if smallest >= timestamp:
+                continue
+            with self._opened(base, listing) as segment:
+                found = segment.end_of_older(timestamp, end)
+            if found is not None:
+                return found
+        return None
+
     def _search(self, listing: Listing, timestamp: int, end: int) -> int | None:
         newest = self._newest(listing, end)
         first = int(np.searchsorted(newest, timestamp))
         for base in listing.bases[first:]:
             following = listing.following(base)
-            if (
-                following is not None
-                and self._largest.get((base, following), timestamp) < timestamp
-            ):
+            known = None if following is None else self._bounds.get((base, following))
+            if known is not None and known.largest < timestamp:
                 continue
             with self._opened(base, listing) as segment:
                 found = segment.first_at(timestamp, end)
@@ -225,19 +279,19 @@ class PartitionReader:
         final = max(0, listing.holding(end))
         if known is not listing or len(newest) != final:
             each = [
-                self._largest_timestamp(base, following, listing)
+                self._time_bounds(base, following, listing).largest
                 for base, following in pairwise(listing.bases[: final + 1])
             ]
             newest = np.maximum.accumulate(np.array(each, dtype=np.int64))
             self._maxima = (listing, newest)
         return newest
 
-    def _largest_timestamp(self, base: int, following: int, listing: Listing) -> int:
+    def _time_bounds(self, base: int, following: int, listing: Listing) -> TimeBounds:
         key = (base, following)
-        if key not in self._largest:
+        if key not in self._bounds:
             with typed_read_errors(self._topic, self._partition, listing.path(base)):
-                self._largest[key] = self._segments.largest_timestamp(base, listing)
-        return self._largest[key]
+                self._bounds[key] = self._segments.time_bounds(base, listing)
+        return self._bounds[key]
 
     def _segment_of(self, offset: int, end: int, listing: Listing) -> tuple[int, int]:
         """Base of the segment that holds ``offset``, and where it or the read ends."""
@@ -286,6 +340,14 @@ class PartitionReader:
             partition=self._partition,
             offset=offset,
         )
+
+
+def _batch(
+    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int, times: TimeRange | None
+) -> pa.RecordBatch | None:
+    if times is None:
+        return to_batch(frame, names, start, end)
+    return to_batch_of(frame, names, start, end, times)
 
 
 def _listing_of(segment: SegmentInfo) -> Listing:

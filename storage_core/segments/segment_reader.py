@@ -23,7 +23,7 @@ from ..format.sparse_index import (
 )
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
-from ..types import Int64s, OffsetPosition
+from ..types import Int64s, OffsetPosition, TimeBounds, TimeRange
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .continuity import end_of
@@ -77,17 +77,17 @@ class NativeSegments:
             self._vfs, self._directory, base, self._config, self._caches, sealed=sealed
         )
 
-    def largest_timestamp(self, base: int, listing: Listing) -> int:
-        """Upper bound of a sealed segment's timestamps, without opening its log if possible."""
+    def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
+        """Bounds of a sealed segment's timestamps, without opening its log if possible."""
         stat = self._vfs.stat(listing.path(base))
         if stat is None:
             raise FileNotFoundError(listing.path(base))
         parsed = sealed_index(self._vfs, self._directory, base, "time", stat.size)
         if parsed is not None:
-            return TimeIndex(*parsed).largest
+            return _bounds_of(TimeIndex(*parsed), base)
         segment = self.open(base, listing)
         try:
-            return segment.time_index().largest
+            return _bounds_of(segment.time_index(), base)
         finally:
             segment.close()
 
@@ -144,10 +144,12 @@ class SegmentReader:
         if isinstance(self._source, WindowSource):
             self._source.close()
 
-    def frames(self, start: int, end: int, *, scan: bool = False) -> Iterator[DecodedFrame]:
+    def frames(
+        self, start: int, end: int, *, scan: bool = False, times: TimeRange | None = None
+    ) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``; with ``scan`` the caller wants all."""
-        at = self.locate(start)
-        return read_frames(self._source, self.base, at, start=start, end=end, scan=scan)
+        at, source = self.locate(start), self._source
+        return read_frames(source, self.base, at, start=start, end=end, scan=scan, times=times)
 
     def locate(self, offset: int) -> OffsetPosition:
         """Where to start in order to find ``offset``: at most one index interval before it."""
@@ -191,6 +193,22 @@ class SegmentReader:
             if frame.end_offset >= end:
                 return None
         return None
+
+    def end_of_older(self, timestamp: int, end: int) -> int | None:
+        """Offset after the last record below ``end`` that is older than ``timestamp``."""
+        last = None
+        # After the end there may be half a frame: see ``first_at``.
+        walk = self._walk(OffsetPosition(self.base, 0)) if self.base < end else iter(())
+        for frame in walk:
+            if frame.header.records and frame.header.min_timestamp < timestamp:
+                last = frame
+            if frame.end_offset >= end:
+                break
+        if last is None:
+            return None
+        stored, stamps = self._times_of(last)
+        older = stored[(stamps < timestamp) & (stored < end)]
+        return int(older[-1]) + 1 if len(older) else last.offset
 
     def largest_timestamp_in_log(self) -> int:
         """The same from the log's headers: an index may be wrong, and deletion must not be."""
@@ -260,12 +278,20 @@ class SegmentReader:
 
     def _first_in_frame(self, stored: StoredFrame, timestamp: int) -> int:
         """First record of a frame that reaches ``timestamp``; its header says there is one."""
+        offsets, stamps = self._times_of(stored)
+        reached = offsets[stamps >= timestamp]
+        return int(reached[0]) if len(reached) else stored.end_offset
+
+    def _times_of(self, stored: StoredFrame) -> tuple[Int64s, Int64s]:
+        """Offsets and timestamps of a frame's records."""
         at, end = OffsetPosition(stored.offset, stored.position), stored.end_offset
         frames = read_frames(self._source, self.base, at, start=at.offset, end=end)
         frame = next(frames, None)
-        names = ("offset", "timestamp")
-        batch = frame and to_batch(frame, names, at.offset, end)
+        batch = frame and to_batch(frame, ("offset", "timestamp"), at.offset, end)
         if batch is None:
-            return end
-        stamps = numbers_of(batch.column("timestamp"))
-        return int(batch.column("offset")[int(np.argmax(stamps >= timestamp))].as_py())
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return numbers_of(batch.column("offset")), numbers_of(batch.column("timestamp"))
+
+
+def _bounds_of(index: TimeIndex, base: int) -> TimeBounds:
+    return TimeBounds(index.smallest(base), index.largest)

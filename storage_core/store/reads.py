@@ -22,7 +22,7 @@ from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
 from ..segments.batches import ALL_FIELDS, join_small, limit
 from ..segments.partition_reader import PartitionReader
-from ..types import Int64s, OffsetRange, Problem, SegmentInfo
+from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class StoreReads:
         slices: Iterable[tuple[SegmentInfo, int, int]],
         columns: tuple[str, ...] = READ_COLUMNS,
         on_loss: Callable[[DataLossError], None] | None = None,
+        times: TimeRange | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read ranges that a planner took from ``segments``. Lists no files, checks no bounds.
 
@@ -125,12 +126,13 @@ class StoreReads:
             columns: As for ``read``.
             on_loss: Called if records were removed since ``segments`` listed them. If it returns,
                 the read continues at the first record that is left. By default the error is raised.
+            times: Only records with timestamps in this range, in whatever order they stand.
         """
         reader = self._reader(topic, partition)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for segment, start, end in slices:
-                pieces = reader.read_slice(segment, start, end, columns)
+                pieces = reader.read_slice(segment, start, end, columns, times)
                 while True:
                     try:
                         yield from pieces
@@ -139,7 +141,7 @@ class StoreReads:
                         if on_loss is None:
                             raise
                         on_loss(error)
-                        pieces = reader.read_rest(error.offset or 0, end, columns)
+                        pieces = reader.read_rest(error.offset or 0, end, columns, times)
 
         return join_small(batches())
 
@@ -211,13 +213,24 @@ class StoreReads:
             partition: One of its partitions.
             timestamp: A datetime (UTC if it has no zone) or integer microseconds since 1970.
         """
-        moment = microseconds(timestamp)
-        if moment is None:
-            raise InvalidRecordError(
-                f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
-            )
         end = self._high_watermark(topic, partition)
-        return self._reader(topic, partition).offset_for_timestamp(moment, end)
+        reader = self._reader(topic, partition)
+        return reader.offset_for_timestamp(_moment(timestamp), end)
+
+    def end_of_older(self, topic: str, partition: int, timestamp: int | datetime) -> int | None:
+        """Offset after the last record older than ``timestamp``; None if there is none.
+
+        Above ``offset_for_timestamp`` where timestamps are not in the order of offsets.
+        """
+        end = self._high_watermark(topic, partition)
+        return self._reader(topic, partition).end_of_older(_moment(timestamp), end)
+
+    def time_bounds(
+        self, topic: str, partition: int, segments: Iterable[SegmentInfo]
+    ) -> list[TimeBounds | None]:
+        """Bounds of the timestamps of segments, from indexes; None where only frames can tell."""
+        reader = self._reader(topic, partition)
+        return [reader.time_bounds(segment) for segment in segments]
 
     def groups(self) -> list[str]:
         """Consumer groups with committed offsets in this store."""
@@ -262,6 +275,15 @@ class StoreReads:
         self._require_partition(topic, partition)
         with typed_metadata_errors(topic):
             return self._engine.reader(topic, partition)
+
+
+def _moment(timestamp: int | datetime) -> int:
+    moment = microseconds(timestamp)
+    if moment is None:
+        raise InvalidRecordError(
+            f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
+        )
+    return moment
 
 
 def _require_one_of(partitions: int, topic: str, partition: int) -> None:

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TEXT = (ROOT / "docs" / "cookbook.md").read_text()
 RECIPES = [
     "Backfill a topic",
+    "Ingest files in the order of time",
     "Tail a broker's directory",
     "Exactly once, from topic to topic",
     "Time travel",

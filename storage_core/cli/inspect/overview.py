@@ -19,6 +19,7 @@ from .store_facts import (
     consumer_lags,
     facts_of_topic,
     facts_of_topics,
+    out_of_order,
 )
 
 _STRIP_WIDTH = 60
@@ -119,6 +120,7 @@ def _partition_details(partition: PartitionFacts) -> dict[str, Any]:
         "records": partition.records,
         "bytes": partition.size,
         "recovery_due": partition.recovery_due,
+        "times_in_order": partition.times_in_order,
         "segments": [
             {
                 **asdict(segment),
@@ -150,6 +152,9 @@ def _describe_topic(topic: TopicFacts) -> None:
             for partition in topic.partitions
         ],
     )
+    late = out_of_order(topic.partitions)
+    if late is not None:
+        output.line(f"times are out of order in {late}: read by time with timestampMode=exact")
     axis = axis_of(topic.partitions)
     if axis is None:
         return

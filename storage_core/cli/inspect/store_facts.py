@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...checks.inspect import time_span
+from ...checks.inspect import time_order, time_span
 from ...errors import StorageError
 from ...format.file_names import segments_directory
 from ...segments.listing import list_segments
 from ...store.store import Store
+
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,11 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition up to its high watermark."""
+    """One partition up to its high watermark.
+
+    ``times_in_order``: whether no frame has a record that is older than one of an earlier frame;
+    None if nobody looked.
+    """
 
     topic: str
     partition: int
@@ -36,6 +42,7 @@ class PartitionFacts:
     end: int
     segments: tuple[SegmentFacts, ...]
     recovery_due: bool
+    times_in_order: bool | None = None
 
     @property
     def records(self) -> int:
@@ -152,4 +159,30 @@ def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -
             SegmentFacts(found.base, found.end, found.path, found.size, found.sealed, *moments)
         )
     due = recovery_due(store, topic, partition)
-    return PartitionFacts(topic, partition, bounds.start, bounds.end, tuple(segments), due)
+    in_order = _times_in_order(store, segments) if times and store.layout == "native" else None
+    return PartitionFacts(
+        topic, partition, bounds.start, bounds.end, tuple(segments), due, in_order
+    )
+
+
+def _times_in_order(store: Store, segments: Sequence[SegmentFacts]) -> bool:
+    latest = None
+    for segment in segments:
+        try:
+            found = time_order(store.vfs, segment.path, segment.base, sealed=segment.sealed)
+        except OSError:  # as above
+            continue
+        if found is not None:
+            if not found.in_order or (latest is not None and found.smallest < latest):
+                return False
+            latest = found.largest if latest is None else max(latest, found.largest)
+    return True
+
+
+def out_of_order(partitions: Sequence[PartitionFacts]) -> str | None:
+    """Which partitions have times that are not in the order of offsets, in words."""
+    found = [str(each.partition) for each in partitions if each.times_in_order is False]
+    if not found:
+        return None
+    some = ", ".join(found[:_SHOWN]) + (" ..." if len(found) > _SHOWN else "")
+    return f"{'partition' if len(found) == 1 else 'partitions'} {some}"

@@ -8,7 +8,7 @@ from html import escape
 from ..._version import __version__
 from ..common.formatting import duration, moment, number, plural, settings_text, size
 from ..inspect.size_strips import axis_of
-from ..inspect.store_facts import Lag, PartitionFacts
+from ..inspect.store_facts import Lag, PartitionFacts, out_of_order
 from .charts import MOST_ROWS, Bar, columns, share_bar, timeline
 from .statistics import Compression, Flow, Sizes, StoreReport, TopicReport
 from .style import STYLE
@@ -93,6 +93,12 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
     if facts.settings:
         settings = escape(settings_text(facts.settings))
         parts.append(f'<p class="soft">Settings: {settings}</p>')
+    late = out_of_order(facts.partitions)
+    if late is not None:
+        parts.append(
+            f'<p><span class="tag warning">times out of order</span> in {late}: later records have '
+            "earlier timestamps. Read by time with timestampMode=exact.</p>"
+        )
     parts += [_segments(facts.partitions), _rates(topic.flow), _insides(topic)]
     parts.append(f"<h3>Partitions</h3>{_partitions(facts.partitions)}")
     of_topic = [lag for lag in lags if lag.topic == facts.name]

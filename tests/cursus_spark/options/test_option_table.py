@@ -37,6 +37,8 @@ GOOD = [
     (read, "layout", "Cursus-Broker", "layout", "cursus-broker"),
     (read, "isolation", "read_uncommitted", "isolation", "read_uncommitted"),
     (read, "startingOffsetsByTimestampStrategy", "latest", "by_timestamp_strategy", "latest"),
+    (read, "timestampMode", "Offsets", "timestamp_mode", "offsets"),
+    (stream, "timestampMode", "offsets", "timestamp_mode", "offsets"),
     (read, "failOnDataLoss", "False", "fail_on_data_loss", False),
     (read, "includeHeaders", "true", "include_headers", True),
     (read, "minPartitions", " 8 ", "min_partitions", 8),

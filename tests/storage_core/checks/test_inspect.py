@@ -59,7 +59,7 @@ def test_index_files_are_sealed_stale_or_missing(tmp_path: Path) -> None:
     offsets, times = indexes(store.vfs, path)
     assert (offsets.kind, offsets.state) == ("offset", "sealed")
     assert (offsets.first.tolist(), offsets.second.tolist()) == ([2, 4], positions)
-    assert (times.kind, times.state, times.second.tolist()) == ("time", "sealed", [2, 4, 6])
+    assert (times.kind, times.state, times.second.tolist()) == ("time", "sealed", [0, 0, 2, 4, 6])
     overwrite(segment(tmp_path, suffix=".idx"), lambda data: data.__setitem__(-9, data[-9] ^ 1))
     segment(tmp_path, suffix=".timeidx").unlink()
     offsets, times = indexes(store.vfs, path)

@@ -118,8 +118,26 @@ def test_builder_makes_an_entry_once_the_interval_has_passed() -> None:
     assert due == [False, False, False, True, False, False, True, False]
     assert builder.offset_index().positions.tolist() == [120, 240]
     times = builder.time_index()
-    assert times.timestamps.tolist() == [T0, T0, T0]
-    assert times.offsets.tolist() == [30, 60, 80]
+    assert times.timestamps.tolist() == [T0 - 7, T0 - 7, T0, T0, T0]
+    assert times.offsets.tolist() == [0, 0, 30, 60, 80]
+    assert (times.smallest(0), times.in_order(0)) == (T0 - 7, False)
+
+
+@pytest.mark.parametrize("interval", [0, 40, 10**6])
+def test_time_index_of_rising_times_has_its_smallest_once(interval: int) -> None:
+    builder = IndexBuilder(interval)
+    for i in range(8):
+        header = FrameHeader(0, 0, 0, 40, 10, 10 * i, 0, T0 + i, T0 + i, 0, 0, span=10)
+        builder.add(50 + 10 * i, 40 * i, header)
+    times = builder.time_index()
+    assert (times.smallest(50), times.in_order(50), times.largest) == (T0, True, T0 + 7)
+    assert times.offsets.tolist().count(50) == 1
+    assert np.all(np.diff(times.timestamps) >= 0)
+
+
+def test_time_index_without_a_first_entry_knows_no_smallest() -> None:
+    index = TimeIndex(np.array([10, 20]), np.array([100, 200]))
+    assert (index.smallest(0), index.in_order(0)) == (NO_TIMESTAMP, True)
 
 
 @pytest.mark.parametrize(

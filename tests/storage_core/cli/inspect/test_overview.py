@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from storage_core import Store
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
+from tests.support.stores import T0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -52,3 +54,17 @@ def test_a_topic_that_cannot_be_read_is_named_beside_the_others(tmp_path: Path) 
     assert second["problem"]["code"] == "METADATA_DAMAGED"
     assert answer.err.startswith("cursus: [METADATA_DAMAGED] ")
     assert run("describe", tmp_path).code == 1
+
+
+@pytest.mark.parametrize("rolls", [True, False])
+def test_describe_says_when_times_are_out_of_order(tmp_path: Path, rolls: bool) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC, 2)
+        for partition, times in enumerate(([1, 2, 2, 3], [1, 3, 2, 4])):
+            for time in times:
+                store.append(TOPIC, partition, [b"v"], timestamps=[T0 + time])
+                if rolls:
+                    store.roll(TOPIC, partition)
+    (found,) = done("describe", tmp_path, "--json").json["topics"]
+    assert [part["times_in_order"] for part in found["partitions"]] == [True, False]
+    assert "times are out of order in partition 1:" in done("describe", tmp_path).out

@@ -141,3 +141,11 @@ def test_a_browser_shows_the_page_though_it_may_load_and_run_nothing(tmp_path: P
     assert data.startswith(b"\x89PNG")
     assert int.from_bytes(data[16:20], "big") == 1000
     assert len(data) > 30_000, "an empty page compresses to a few kilobytes"
+
+
+def test_the_page_says_when_times_are_out_of_order(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "log", create=True) as store:
+        store.create_topic(TOPIC, 1)
+        for time in (3, 4, 2):
+            store.append(TOPIC, 0, [b"v"], timestamps=[time])
+    assert "times out of order" in report(tmp_path / "log").text
