@@ -9,11 +9,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from ..config import GIB
 from ..errors import BrokenFrameError
 from ..format.file_names import IDX, LOG, TIMEIDX
 from ..format.frame import HEADER_BYTES, unpack_header
-from ..format.frame_scan import last_header, walk_frames
+from ..format.frame_scan import StoredFrame, frames_at, last_header, walk_frames
 from ..format.sparse_index import (
     FOOTER_BYTES,
     NO_TIMESTAMP,
@@ -29,6 +31,7 @@ from ..io.durable import read_file
 from ..types import Int64s
 from ..vfs import Vfs
 
+_DECODED_FRAMES = 16
 IndexState = Literal["sealed", "open", "stale", "missing"]
 
 
@@ -82,7 +85,8 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
 def time_order(vfs: Vfs, path: str, base: int, *, sealed: bool) -> TimeOrder | None:
     """How the timestamps of a segment's frames lie; None without records.
 
-    A sealed segment is not walked: its index tells, or else its first and last frames.
+    A sealed segment is not walked: its index tells, or else its first and last frames. Of the
+    active one some frames are decoded too, to find records out of order inside a frame.
     """
     if sealed:
         found = _index(vfs, path.removesuffix(LOG) + TIMEIDX, "time", _size(vfs, path))
@@ -91,15 +95,24 @@ def time_order(vfs: Vfs, path: str, base: int, *, sealed: bool) -> TimeOrder | N
             return TimeOrder(index.smallest(base), index.largest, index.in_order(base))
         span = time_span(vfs, path)
         return None if span is None else TimeOrder(*span, in_order=True)
-    builder = IndexBuilder(GIB)
+    builder, in_order = IndexBuilder(GIB), True
     # What follows the last whole frame is a torn tail, or what a writer appends just now.
     with open_source(vfs, path, HEADER_BYTES) as source, suppress(BrokenFrameError):
-        for frame in walk_frames(source, base, bodies=False):
+        for number, frame in enumerate(walk_frames(source, base, bodies=False)):
             builder.add(frame.offset, frame.position, frame.header)
+            if number < _DECODED_FRAMES and in_order:
+                in_order = _rises(vfs, path, frame)
     index = builder.time_index()
     if not len(index.offsets):
         return None
-    return TimeOrder(index.smallest(base), index.largest, index.in_order(base))
+    return TimeOrder(index.smallest(base), index.largest, in_order and index.in_order(base))
+
+
+def _rises(vfs: Vfs, path: str, frame: StoredFrame) -> bool:
+    if not frame.header.records or frame.header.min_timestamp == frame.header.max_timestamp:
+        return True
+    (found,) = frames_at(vfs, path, [(frame.position, frame.header.length)])
+    return bool(np.all(np.diff(found.columns().timestamps) >= 0))
 
 
 def _size(vfs: Vfs, path: str) -> int:

@@ -68,3 +68,12 @@ def test_describe_says_when_times_are_out_of_order(tmp_path: Path, rolls: bool) 
     (found,) = done("describe", tmp_path, "--json").json["topics"]
     assert [part["times_in_order"] for part in found["partitions"]] == [True, False]
     assert "times are out of order in partition 1:" in done("describe", tmp_path).out
+
+
+def test_describe_looks_into_the_first_frames_of_the_active_segment(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC, 2)
+        store.append(TOPIC, 0, [b"v"] * 3, timestamps=[T0, T0 + 1, T0 + 1])
+        store.append(TOPIC, 1, [b"v"] * 3, timestamps=[T0, T0 + 2, T0 + 1])
+    (found,) = done("describe", tmp_path, "--json").json["topics"]
+    assert [part["times_in_order"] for part in found["partitions"]] == [True, False]
