@@ -23,6 +23,7 @@ from tests.support.broker_directories import (
     snapshot,
 )
 from tests.support.faulty_vfs import FaultyVfs, faulty
+from tests.support.paths import ROOT
 
 SEGMENTS = [[b"%d" % (number * 200 + at) for at in range(200)] for number in range(6)]
 VALUES = [value for segment in SEGMENTS for value in segment]
@@ -62,8 +63,10 @@ def test_reading_leaves_the_brokers_files_alone(tmp_path: Path, kind: Kind) -> N
     for _ in range(2):
         everything(kind.open(tmp_path))
     assert snapshot(tmp_path) == before
-    ours = [file for file in (tmp_path / ".cursus-spark").rglob("*") if file.suffix == ".log"]
-    assert ours == []
+    ours = [file for file in (tmp_path / ".cursus-spark").rglob("*") if file.is_file()]
+    assert {str(file.parent.relative_to(tmp_path)) for file in ours} == {".cursus-spark/index"}
+    assert {file.name for file in ours} <= {"lock", f"{TOPIC}-0.rows", f"{TOPIC}-0.txns"}
+    assert "it creates `.cursus-spark/index/`" in (ROOT / "docs/guarantees.md").read_text()
 
 
 def test_reading_works_where_nothing_can_be_written(tmp_path: Path, kind: Kind) -> None:
