@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
@@ -122,6 +123,8 @@ def _same_types(target: pa.Schema) -> bool:
 
 def _typed(columns: dict[str, pa.Array], field: pa.Field, where: TopicPartition) -> pa.Array:
     column = columns[_STORED[field.name]]
+    if field.name == "headers":
+        column = _without_empty_lists(column)
     if column.type == field.type:
         return column
     if field.type != pa.string():
@@ -135,6 +138,14 @@ def _typed(columns: dict[str, pa.Array], field: pa.Field, where: TopicPartition)
             f"{where[0]}-{where[1]}: the {field.name} at offset {offset} is not UTF-8. "
             f"Read it as binary: .schema('{field.name} binary').",
         ) from None
+
+
+def _without_empty_lists(headers: pa.Array) -> pa.Array:
+    """Null for every empty list of headers, as Kafka's source has it."""
+    empty = pc.equal(pc.list_value_length(headers), 0)
+    if not pc.any(empty).as_py():
+        return headers
+    return pc.if_else(empty, pa.scalar(None, headers.type), headers)
 
 
 def _first_bad_text(column: pa.Array, offsets: pa.Array) -> int:

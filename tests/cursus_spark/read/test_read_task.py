@@ -14,6 +14,7 @@ from cursus_spark.errors import CursusError
 from cursus_spark.options.parse import parse_read_options
 from cursus_spark.read.log_slice import LogSlice
 from cursus_spark.read.reader import CursusReader
+from cursus_spark.schema import HEADERS, read_schema
 from storage_core import Store
 
 TOPIC = "orders"
@@ -45,6 +46,26 @@ def store_of_forty(path: Path, layout: str = "native") -> Store:
         store.append(TOPIC, 0, [b"%d" % (number * 10 + row) for row in range(10)])
         store.roll(TOPIC, 0)
     return store
+
+
+def test_empty_headers_are_null_as_those_of_kafka(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, create=True)
+    store.create_topic(TOPIC, 1)
+    given: list[list[tuple[str, bytes | None]] | None] = [[("a", b"1"), ("b", None)], [], None, []]
+    store.append(TOPIC, 0, [b"v"] * 4, headers=given)
+    store.append(TOPIC, 0, [b"v"], headers=[[("c", b"")]])
+    options = parse_read_options({"path": str(tmp_path), "subscribe": TOPIC})
+    for schema in (
+        read_schema(include_headers=True),
+        StructType([StructField("headers", HEADERS)]),
+    ):
+        reader = CursusReader(options, schema)
+        tables = [pa.Table.from_batches(reader.read(task)) for task in reader.partitions()]
+        found = [
+            None if row is None else [(item["key"], item["value"]) for item in row]
+            for row in pa.concat_tables(tables).column("headers").to_pylist()
+        ]
+        assert found == [given[0], None, None, None, [("c", b"")]]
 
 
 @pytest.mark.parametrize("offset", [1, 10, 13, 39])

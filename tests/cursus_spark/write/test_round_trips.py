@@ -56,7 +56,7 @@ def expected_rows(chosen: tuple[str, ...]) -> list[tuple[Any, ...]]:
                 ends[place],
                 given["timestamp"][row] if "timestamp" in given else None,
                 0 if "timestamp" in given else 1,
-                given.get("headers", nothing)[row],
+                given.get("headers", nothing)[row] or None,  # as Kafka's source
             )
         )
         ends[place] += 1
