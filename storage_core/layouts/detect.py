@@ -1,4 +1,7 @@
-"""Recognising the layout of a directory by its file names."""
+"""Recognising the layout of a directory by its file names.
+
+``brokers.ordinal_era`` then tells raw records of ``cursus`` from messages of an early broker.
+"""
 
 from __future__ import annotations
 

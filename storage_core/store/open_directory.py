@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ..config import StoreConfig
 from ..engine.native import NativeEngine
 from ..errors import LayoutNotFoundError
 from ..layouts.detect import choose_layout
-from ..layouts.registry import LAYOUTS
+from ..layouts.registry import CURSUS, CURSUS_BROKER, LAYOUTS
 from ..lazy import LazyModule
 from ..metadata.identity import first_boot, require_trusted_locks
 from ..types import IsolationLevel
@@ -18,9 +19,14 @@ from ..vfs import PosixVfs, Vfs, local_path
 
 if TYPE_CHECKING:
     from ..brokers import engine as broker_engine
+    from ..brokers import ordinal_era
     from ..engine.api import Engine
 else:
     broker_engine = LazyModule("storage_core.brokers.engine")
+    ordinal_era = LazyModule("storage_core.brokers.ordinal_era")
+
+_log = logging.getLogger("storage_core")
+_logged: set[str] = set()
 
 _NO_DIRECTORY = {
     errno.ENOTDIR: "is a file or inside one, not a directory",
@@ -40,6 +46,9 @@ def open_files(
     vfs = PosixVfs(local_path(path))
     try:
         chosen = choose_layout(vfs, layout, create=create)
+        if (layout, chosen) == ("auto", CURSUS.name) and ordinal_era.holds_messages(vfs):
+            chosen = CURSUS_BROKER.name
+            _log_ordinal_era(vfs)
         if create:
             vfs.make_root()
     except OSError as error:
@@ -54,6 +63,18 @@ def open_files(
         require_trusted_locks(vfs, config)
         first_boot(vfs, config)
     return vfs, chosen
+
+
+def _log_ordinal_era(vfs: Vfs) -> None:
+    """Say once in this process that the records decided, and not the file names alone."""
+    if vfs.root not in _logged:
+        _logged.add(vfs.root)
+        _log.warning(
+            "%s is read as layout cursus-broker: its first records are messages of an early cursus "
+            "broker. Such a directory is only read. With layout=cursus its records are raw bytes, "
+            "and it can be written.",
+            vfs.root,
+        )
 
 
 def make_engine(

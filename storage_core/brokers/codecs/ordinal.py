@@ -61,15 +61,29 @@ def parse_ordinal(
     """
     starts = rows.positions + fmt.header_bytes
     ends = starts + rows.lengths
+    found = _parse(data, starts, ends, (topic.encode(), partition))
+    offsets = np.arange(first_offset, first_offset + rows.count)
+    return Bodies(rows.count, offsets, found.numbers, found.texts, ends)
+
+
+def are_messages(data: Data, rows: Rows, topic: str, partition: int) -> bool:
+    """Whether all bodies are of form M, A or B, and not all of them without a payload.
+
+    24 zero bytes have the shape of an empty form M; they prove nothing.
+    """
+    starts = rows.positions + CURSUS.header_bytes
+    found = _parse(data, starts, starts + rows.lengths, (topic.encode(), partition))
+    return not len(found.open) and bool(found.texts["payload"].lengths.any())
+
+
+def _parse(data: Data, starts: Int64s, ends: Int64s, route: tuple[bytes, int]) -> _Found:
     found = _Found(starts, ends)
-    route = (topic.encode(), partition)
     for attempt in (_as_b, _as_a, _as_m):
         if not len(found.open):
             break
         which, cursor = attempt(data, starts[found.open], ends[found.open], route)
         found.accept(which, cursor)
-    offsets = np.arange(first_offset, first_offset + rows.count)
-    return Bodies(rows.count, offsets, found.numbers, found.texts, ends)
+    return found
 
 
 class _Found:

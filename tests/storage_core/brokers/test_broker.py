@@ -254,3 +254,45 @@ def test_the_ordinal_era_with_its_layout_named(tmp_path: Path) -> None:
 def test_the_ordinal_era_as_raw_payloads(tmp_path: Path) -> None:
     CURSUS.write(tmp_path, [ordinal_records()])
     assert read(Store.open(tmp_path)).values == ordinal_records()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["M", "A", "B"])
+def test_auto_recognises_the_messages_of_the_ordinal_era(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    body = ordinal_records()[at]
+    CURSUS.write(tmp_path, [[], [body] * 3, [b"a raw payload of later"]])
+    with caplog.at_level("WARNING", logger="storage_core"):
+        stores = [Store.open(tmp_path) for _ in range(2)]
+    assert [store.layout for store in stores] == ["cursus-broker"] * 2
+    assert len(caplog.messages) == 1
+    assert "cursus-broker" in caplog.text
+    assert "layout=cursus" in caplog.text
+    value = b"b" if at == 3 else b"m"
+    assert read(stores[0]).values == [value] * 3 + [b"a raw payload of later"]
+    assert read(Store.open(tmp_path, layout="cursus")).values[0] == body
+
+
+def test_auto_recognises_a_large_first_message(tmp_path: Path) -> None:
+    fields = {"producer": b"p", "seq": 1, "payload": b"m" * 200_000, "key": b"k", "epoch": 2}
+    CURSUS.write(tmp_path, [[build(fields, ORDINAL)]])
+    assert Store.open(tmp_path).layout == "cursus-broker"
+
+
+@pytest.mark.parametrize("bodies", [[], [b""], [bytes(24)] * 9, [b"raw", "M"], ["M", b"raw"]])
+def test_what_may_be_raw_payloads_is_not_taken_for_messages(
+    tmp_path: Path, bodies: list[bytes | str]
+) -> None:
+    form_m = ordinal_records()[1]
+    CURSUS.write(tmp_path, [[form_m if isinstance(body, str) else body for body in bodies]])
+    assert Store.open(tmp_path).layout == "cursus"
+
+
+def test_one_topic_of_raw_payloads_decides_for_all(tmp_path: Path) -> None:
+    CURSUS.write(tmp_path, [[ordinal_records()[1]]])
+    other = tmp_path / "payments" / "partition_0_segment_0.log"
+    other.parent.mkdir()
+    other.write_bytes(row(b"raw"))
+    assert Store.open(tmp_path).layout == "cursus"
+    other.write_bytes(row(b"raw")[:-1])
+    assert Store.open(tmp_path).layout == "cursus-broker"
