@@ -9,22 +9,17 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import CursusError, cursus_error, shown
-
-BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
+from .query_options import EARLIEST, EPOCH, GROUP, LATEST, MAX_OFFSET, Bound, OffsetSpec
 
 _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'
 _TIME_WORDS = "milliseconds since 1970 or an ISO-8601 time such as 2026-01-01T00:00:00Z"
-_MAX_OFFSET = (1 << 63) - 1  # also the largest time
 _MAX_PARTITION = (1 << 31) - 1
 _MAX_MILLISECONDS = 253_402_300_799_999  # the last of year 9999, as far as Spark can print
 _MIN_MICROSECONDS = -62_135_596_800_000_000  # the first of year 1
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LAST_GUESS = 4_102_444_800_000  # year 2100: how late a time in a wrong unit is taken for a time
 
 
@@ -38,71 +33,6 @@ class _TimeOutOfRangeError(ValueError):
                 text += f". It looks like {unit}: write {value // factor}"
                 break
         super().__init__(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC).
-
-    The time 9223372036854775807, as users of Kafka write it, is after every record.
-    """
-
-    kind: BoundKind
-    value: int = 0
-
-    def __str__(self) -> str:
-        if self.kind == "timestamp":
-            return iso_time(self.value)
-        return str(self.value) if self.kind == "offset" else self.kind
-
-
-EARLIEST, LATEST, GROUP = Bound("earliest"), Bound("latest"), Bound("group")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetSpec:
-    """Bounds of partitions, of topics, and the default. The most specific one applies.
-
-    Attributes:
-        option: The option that it comes from, for messages.
-        default: The bound of every partition that is not named.
-        topics: Bounds of whole topics.
-        partitions: Bounds of single partitions, by topic and number.
-    """
-
-    option: str
-    default: Bound
-    topics: Mapping[str, Bound] = field(default_factory=dict)
-    partitions: Mapping[tuple[str, int], Bound] = field(default_factory=dict)
-
-    def bound(self, topic: str, partition: int) -> Bound:
-        """The bound of one partition."""
-        found = self.partitions.get((topic, partition)) or self.topics.get(topic)
-        return found or self.default
-
-    def named_topics(self) -> set[str]:
-        """The topics that the user named; they must exist."""
-        return {*self.topics, *(topic for topic, _ in self.partitions)}
-
-    def bounds(self) -> dict[str, Bound]:
-        """All bounds by a name for messages: ``orders-0``, ``orders``, or ``""`` for the rest."""
-        named = {f"{topic}-{number}": bound for (topic, number), bound in self.partitions.items()}
-        return {**named, **self.topics, "": self.default}
-
-    def over(self, other: OffsetSpec) -> OffsetSpec:
-        """This spec; the other one applies to all that this one does not name."""
-        topics = {**other.topics, **self.topics}
-        partitions = {
-            key: bound for key, bound in other.partitions.items() if key[0] not in self.topics
-        }
-        return OffsetSpec(self.option, other.default, topics, {**partitions, **self.partitions})
-
-    def describe(self) -> str:
-        """The spec in a short, stable text, such as ``latest``."""
-        named = {name: str(bound) for name, bound in self.bounds().items() if name}
-        if not named:
-            return str(self.default)
-        return f"{self.default} {json.dumps(named, sort_keys=True)}"
 
 
 def parse_offsets(option: str, text: str, *, default: Bound, group: bool = False) -> OffsetSpec:
@@ -165,14 +95,6 @@ def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
     for topic, number in sorted({*start.partitions, *end.partitions}):
         low, high = start.bound(topic, number), end.bound(topic, number)
         _check_order(f"{topic}-{number}", start, low, end, high)
-
-
-def iso_time(microseconds: int) -> str:
-    """A time as ISO-8601 in UTC, without trailing zeros."""
-    if microseconds == _MAX_OFFSET:
-        return str(microseconds)
-    time = _EPOCH + datetime.timedelta(microseconds=microseconds)
-    return time.isoformat().replace("+00:00", "Z")
 
 
 def load_json(text: str) -> Any:
@@ -248,7 +170,7 @@ def _offset_bound(value: object, *, of_topic: bool) -> Bound | None:
     if of_topic:
         words = {"earliest": EARLIEST, "latest": LATEST}
         return words.get(value.strip().lower()) if isinstance(value, str) else None
-    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value <= _MAX_OFFSET:
+    if not isinstance(value, int) or isinstance(value, bool) or not -2 <= value <= MAX_OFFSET:
         return None
     return {-1: LATEST, -2: EARLIEST}.get(value) or Bound("offset", value)
 
@@ -261,7 +183,7 @@ def _time_bound(value: object, *, of_topic: bool) -> Bound | None:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    if value == _MAX_OFFSET:
+    if value == MAX_OFFSET:
         return Bound("timestamp", value)
     if not 0 <= value <= _MAX_MILLISECONDS:
         raise _TimeOutOfRangeError(value)
@@ -274,7 +196,7 @@ def _iso_bound(text: str) -> Bound | None:
         aware = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
     except ValueError:
         return None
-    microseconds = (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+    microseconds = (aware - EPOCH) // datetime.timedelta(microseconds=1)
     # A time zone can move the time out of the years that can be printed.
     printable = _MIN_MICROSECONDS <= microseconds < (_MAX_MILLISECONDS + 1) * 1000
     return Bound("timestamp", microseconds) if printable else None

@@ -17,10 +17,6 @@ from pyspark import __version__ as pyspark_version
 from ..compat import READ_LIMITS_REACH_SOURCES
 from ..errors import CursusError, cursus_error, shown
 from .offsets import (
-    EARLIEST,
-    GROUP,
-    LATEST,
-    OffsetSpec,
     check_batch_range,
     load_json,
     parse_offsets,
@@ -30,6 +26,10 @@ from .offsets import (
 from .query_options import (
     DEFAULT_MAX_BYTES_PER_PARTITION,
     DEFAULT_MAX_TRIGGER_DELAY_MS,
+    EARLIEST,
+    GROUP,
+    LATEST,
+    OffsetSpec,
     ReadOptions,
     StreamReadOptions,
     StreamWriteOptions,

@@ -2,20 +2,89 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from storage_core import TimeRange
 
-from .offsets import OffsetSpec
-
+BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
 TimestampMode = Literal["exact", "offsets"]
 
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MAX_OFFSET = (1 << 63) - 1  # also the largest time
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC).
+
+    The time 9223372036854775807, as users of Kafka write it, is after every record.
+    """
+
+    kind: BoundKind
+    value: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "timestamp":
+            return iso_time(self.value)
+        return str(self.value) if self.kind == "offset" else self.kind
+
+
+EARLIEST, LATEST, GROUP = Bound("earliest"), Bound("latest"), Bound("group")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Bounds of partitions, of topics, and the default. The most specific one applies.
+
+    Attributes:
+        option: The option that it comes from, for messages.
+        default: The bound of every partition that is not named.
+        topics: Bounds of whole topics.
+        partitions: Bounds of single partitions, by topic and number.
+    """
+
+    option: str
+    default: Bound
+    topics: Mapping[str, Bound] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, int], Bound] = field(default_factory=dict)
+
+    def bound(self, topic: str, partition: int) -> Bound:
+        """The bound of one partition."""
+        found = self.partitions.get((topic, partition)) or self.topics.get(topic)
+        return found or self.default
+
+    def named_topics(self) -> set[str]:
+        """The topics that the user named; they must exist."""
+        return {*self.topics, *(topic for topic, _ in self.partitions)}
+
+    def bounds(self) -> dict[str, Bound]:
+        """All bounds by a name for messages: ``orders-0``, ``orders``, or ``""`` for the rest."""
+        named = {f"{topic}-{number}": bound for (topic, number), bound in self.partitions.items()}
+        return {**named, **self.topics, "": self.default}
+
+    def over(self, other: OffsetSpec) -> OffsetSpec:
+        """This spec; the other one applies to all that this one does not name."""
+        topics = {**other.topics, **self.topics}
+        partitions = {
+            key: bound for key, bound in other.partitions.items() if key[0] not in self.topics
+        }
+        return OffsetSpec(self.option, other.default, topics, {**partitions, **self.partitions})
+
+    def describe(self) -> str:
+        """The spec in a short, stable text, such as ``latest``."""
+        named = {name: str(bound) for name, bound in self.bounds().items() if name}
+        if not named:
+            return str(self.default)
+        return f"{self.default} {json.dumps(named, sort_keys=True)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +178,11 @@ class WriteOptions(StreamWriteOptions):
     """Options of a batch write; ``txn_app_id`` and ``txn_version`` are both set or both None."""
 
     txn_version: int | None = None
+
+
+def iso_time(microseconds: int) -> str:
+    """A time as ISO-8601 in UTC, without trailing zeros."""
+    if microseconds == MAX_OFFSET:
+        return str(microseconds)
+    time = EPOCH + datetime.timedelta(microseconds=microseconds)
+    return time.isoformat().replace("+00:00", "Z")

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from storage_core import Store
 
 from ..errors import CursusError, cursus_error, shown
-from ..options.offsets import Bound, OffsetSpec, iso_time
-from ..options.query_options import ReadOptions, Subscription
+from ..options.query_options import Bound, OffsetSpec, ReadOptions, Subscription, iso_time
 from ..store import TopicPartition
 from .data_loss import Available, name_of, within
 

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import crc32c
 import numpy as np
 
 from ..errors import StorageError
 from ..io.byte_source import MappedSource
+from ..io.checksum import crc32c
 from ..io.durable import read_file, replace_file
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
@@ -70,12 +70,12 @@ def pack(summaries: Mapping[str, Summary]) -> bytes:
             found.entries.astype(">u8").tobytes(),
         ]
     data = b"".join(parts)
-    return data + struct.pack(">I", crc32c.crc32c(data))
+    return data + struct.pack(">I", crc32c(data))
 
 
 def unpack(data: bytes) -> dict[str, Summary]:
     """The summaries in an index file; none when it cannot be trusted."""
-    if len(data) < _HEAD.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
+    if len(data) < _HEAD.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         return {}
     magic, version, count = _HEAD.unpack_from(data)
     if (magic, version) != (_MAGIC, _VERSION):

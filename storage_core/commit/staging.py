@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import crc32c
-
 from ..config import MIB, StoreConfig
 from ..errors import StoreClosedError, WriteFailedError
 from ..format.columns import Columns
@@ -24,6 +22,7 @@ from ..format.file_names import check_name
 from ..format.frame import HEADER_BYTES, TRAILER_BYTES, EncodedFrame, draft_frame, finish_frame
 from ..format.frame_builder import FrameBuilder
 from ..format.record_sizes import check_sizes
+from ..io.checksum import crc32c
 from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
 from ..io.parallel import map_on_threads
@@ -366,6 +365,6 @@ def _first_of_file(frame: EncodedFrame) -> EncodedFrame:
 
 def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:
     """CRC32C over headers and trailers of frames, continued from ``before``."""
-    headers = crc32c.crc32c(buffers[0][:HEADER_BYTES], before)
-    checksum: int = crc32c.crc32c(buffers[-1][-TRAILER_BYTES:], headers)
+    headers = crc32c(buffers[0][:HEADER_BYTES], before)
+    checksum: int = crc32c(buffers[-1][-TRAILER_BYTES:], headers)
     return checksum

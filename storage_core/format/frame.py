@@ -38,12 +38,12 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
-import crc32c
 import numpy as np
 import pyarrow as pa
 
 from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError
+from ..io.checksum import crc32c
 from ..types import Int64s
 from .arrow_message import Piece, has_compressed_buffers, message_pieces
 from .columns import HEADERS, TIMESTAMP, Columns
@@ -85,7 +85,7 @@ def frame_length(body_length: int) -> int:
 def pack_header(header: FrameHeader) -> bytes:
     """The 64 bytes of a header, checksum included."""
     packed = _HEADER.pack(MAGIC, VERSION, *header, 0)[:-4]
-    return packed + _CRC.pack(crc32c.crc32c(packed))
+    return packed + _CRC.pack(crc32c(packed))
 
 
 def unpack_header(data: bytes | memoryview) -> FrameHeader:
@@ -102,7 +102,7 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
     magic, version, *fields, checksum = _HEADER.unpack(head)
     if magic != MAGIC:
         raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
-    if crc32c.crc32c(head[:-4]) != checksum:
+    if crc32c(head[:-4]) != checksum:
         raise BrokenFrameError("the frame header fails its checksum")
     if version != VERSION:
         raise BrokenFrameError(f"expected frame version {VERSION}, found {version}")
@@ -133,7 +133,7 @@ def check_frame(header: FrameHeader, rest: bytes | memoryview) -> None:
         raise BrokenFrameError(
             f"the frame has length {header.length} in its header and {length} in its trailer"
         )
-    if crc32c.crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
+    if crc32c(memoryview(rest)[:-TRAILER_BYTES]) != checksum:
         raise BrokenFrameError("the frame body fails its checksum")
 
 
@@ -302,7 +302,7 @@ def finish_frame(draft: DraftFrame) -> EncodedFrame:
     padding = bytes(-header.body_length % 8)
     checksum = 0
     for piece in (*pieces, padding):
-        checksum = crc32c.crc32c(piece, checksum)
+        checksum = crc32c(piece, checksum)
     trailer = padding + TRAILER.pack(checksum, header.length)
     views = [memoryview(piece) for piece in pieces]
     return EncodedFrame([pack_header(header), *views, trailer], header)

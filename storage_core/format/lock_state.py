@@ -30,7 +30,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import crc32c
+from ..io.checksum import crc32c
 
 SIZE = 96
 CLEAN, DIRTY, SYNC_FAILED = 0, 1, 2
@@ -71,12 +71,12 @@ def pack(state: PartitionState) -> bytes:
     """The bytes of a state."""
     pid, condition, boot_id, *rest = state
     word = _WORD.pack(pid, _MAGIC, _VERSION, condition, 0, boot_id, *rest, 0)
-    return word + _CRC.pack(crc32c.crc32c(word))
+    return word + _CRC.pack(crc32c(word))
 
 
 def unpack(data: bytes) -> PartitionState:
     """The state in ``data``; anything unreadable counts as dirty, which only costs a recovery."""
-    if len(data) != SIZE or crc32c.crc32c(data[:-4]) != _CRC.unpack_from(data, SIZE - 4)[0]:
+    if len(data) != SIZE or crc32c(data[:-4]) != _CRC.unpack_from(data, SIZE - 4)[0]:
         return NEVER_USED
     pid, magic, version, condition, _, boot_id, *rest, _ = _WORD.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or condition > SYNC_FAILED:

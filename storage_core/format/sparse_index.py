@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import crc32c
 import numpy as np
 
+from ..io.checksum import crc32c
 from ..types import Int64s, OffsetPosition
 from .frame import FrameHeader
 
@@ -142,7 +142,7 @@ def encode_entries(first: Int64s | Sequence[int], second: Int64s | Sequence[int]
 
 def seal(kind: IndexKind, entries: bytes, log_size: int) -> bytes:
     """A sealed index file: entries and footer."""
-    checksum = crc32c.crc32c(log_size.to_bytes(8, "big"), crc32c.crc32c(entries))
+    checksum = crc32c(log_size.to_bytes(8, "big"), crc32c(entries))
     return entries + _FOOTER.pack(_MAGIC[kind], checksum, log_size)
 
 

@@ -12,10 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import crc32c
-
 from ..errors import DamagedMetadataError
 from ..vfs import Vfs
+from .checksum import crc32c
 from .durable import read_file, replace_file
 
 MAX_BYTES = 16 << 20
@@ -23,7 +22,7 @@ MAX_BYTES = 16 << 20
 
 def dump(fields: Mapping[str, Any]) -> bytes:
     """The bytes of a metadata file with these fields."""
-    checksum = crc32c.crc32c(_text(fields))
+    checksum = crc32c(_text(fields))
     return _text({**fields, "crc32c": f"{checksum:08x}"})
 
 

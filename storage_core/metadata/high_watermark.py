@@ -15,8 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import crc32c
-
+from ..io.checksum import crc32c
 from ..io.durable import parent, read_file, replace_file
 from ..io.locks import locked
 from ..vfs import Vfs
@@ -42,7 +41,7 @@ def pack(watermark: Watermark) -> bytes:
     """The bytes of the ``watermark`` file."""
     head = _HEAD.pack(_MAGIC, _VERSION, len(watermark.ends), watermark.topic_uuid)
     data = head + struct.pack(f">{len(watermark.ends)}Q", *watermark.ends)
-    return data + _CRC.pack(crc32c.crc32c(data))
+    return data + _CRC.pack(crc32c(data))
 
 
 def unpack(data: bytes) -> Watermark | None:
@@ -53,7 +52,7 @@ def unpack(data: bytes) -> Watermark | None:
     if (
         (magic, version) != (_MAGIC, _VERSION)
         or len(data) != _HEAD.size + 8 * count + _CRC.size
-        or crc32c.crc32c(data[:-4]) != _CRC.unpack_from(data, len(data) - 4)[0]
+        or crc32c(data[:-4]) != _CRC.unpack_from(data, len(data) - 4)[0]
     ):
         return None
     return Watermark(topic_uuid, struct.unpack_from(f">{count}Q", data, _HEAD.size))

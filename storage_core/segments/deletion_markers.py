@@ -16,9 +16,8 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-import crc32c
-
 from ..format.file_names import IDX, LOG, MARKER, TIMEIDX, range_marker_file, segment_file
+from ..io.checksum import crc32c
 from ..io.durable import create_file
 from ..vfs import Vfs
 from .listing import Listing
@@ -30,14 +29,12 @@ _MAGIC, _VERSION = b"CRST", 1
 def pack_marker(new_start: int) -> bytes:
     """``magic CRST, version u8, 3 zero bytes, new start offset u64, CRC32C u32``, big-endian."""
     body = _MARKER.pack(_MAGIC, _VERSION, new_start)
-    return body + crc32c.crc32c(body).to_bytes(4, "big")
+    return body + crc32c(body).to_bytes(4, "big")
 
 
 def unpack_marker(data: bytes) -> int | None:
     """The new start offset, or None when the marker is torn. A torn marker counts too."""
-    if len(data) != _MARKER.size + 4 or crc32c.crc32c(data[:-4]) != int.from_bytes(
-        data[-4:], "big"
-    ):
+    if len(data) != _MARKER.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         return None
     magic, version, new_start = _MARKER.unpack_from(data)
     return new_start if (magic, version) == (_MAGIC, _VERSION) else None

@@ -7,7 +7,6 @@ import json
 import sys
 from typing import Any
 
-import crc32c
 import pytest
 
 from storage_core.commit import append_staged
@@ -18,6 +17,7 @@ from storage_core.format import frame
 from storage_core.format import lock_state as state
 from storage_core.format import sparse_index as index
 from storage_core.io import json_files
+from storage_core.io.checksum import crc32c
 from storage_core.log.recovery import Recovery
 from storage_core.log.tail import Tail
 from storage_core.metadata import high_watermark
@@ -32,7 +32,7 @@ from tests.support.patching import Patch, nothing, replaced
 
 def unchecked(*by: Any) -> Patch:
     """These functions take every checksum for the right one."""
-    return replaced(crc32c.crc32c, AnyChecksum, by)
+    return replaced(crc32c, AnyChecksum, by)
 
 
 def unchecked_metadata(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from functools import cache
 from types import CodeType, ModuleType
 from typing import Any
 
-import crc32c
 import pytest
 
 import storage_core
@@ -76,10 +75,10 @@ def _codes(callers: tuple[Any, ...]) -> Iterator[CodeType]:
 
 @cache
 def engine_modules() -> tuple[ModuleType, ...]:
-    """All modules of the engine, and the checksums'.
+    """All modules of the engine.
 
     All are imported now: one that is first imported beside a bug would keep it.
     """
     names = (found.name for found in pkgutil.walk_packages(storage_core.__path__, "storage_core."))
     engine = (importlib.import_module(name) for name in names if not name.endswith("__main__"))
-    return (storage_core, *engine, crc32c)
+    return (storage_core, *engine)

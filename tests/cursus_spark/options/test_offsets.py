@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from cursus_spark.errors import CursusError
 from cursus_spark.options import offsets as o
-from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound, OffsetSpec
+from cursus_spark.options.query_options import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    Bound,
+    OffsetSpec,
+    iso_time,
+)
 from cursus_spark.read.backlog_shares import share_by_backlog
 from cursus_spark.stream.position import StreamPosition, SymbolicStart, parse_stream_offset
 
@@ -182,8 +189,8 @@ def test_a_spec_over_another_takes_from_it_what_it_does_not_name() -> None:
 
 
 def test_iso_time_is_short() -> None:
-    assert o.iso_time(NEW_YEAR) == "2026-01-01T00:00:00Z"
-    assert o.iso_time(NEW_YEAR + 1500) == "2026-01-01T00:00:00.001500Z"
+    assert iso_time(NEW_YEAR) == "2026-01-01T00:00:00Z"
+    assert iso_time(NEW_YEAR + 1500) == "2026-01-01T00:00:00.001500Z"
 
 
 def test_describe_is_stable() -> None:

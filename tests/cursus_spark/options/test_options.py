@@ -13,8 +13,15 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from cursus_spark.errors import CursusError
 from cursus_spark.options import parse as o
-from cursus_spark.options.offsets import EARLIEST, GROUP, LATEST, Bound
-from cursus_spark.options.query_options import ReadOptions, StreamReadOptions, WriteOptions
+from cursus_spark.options.query_options import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    Bound,
+    ReadOptions,
+    StreamReadOptions,
+    WriteOptions,
+)
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}
