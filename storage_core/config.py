@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from . import arguments
 from .errors import ConfigError
 from .layouts.registry import LAYOUT_NAMES
 from .vfs import read_outside
@@ -186,6 +187,7 @@ class StoreConfig:
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> StoreConfig:
         """Build a configuration from plain keys, refusing unknown ones with a suggestion."""
+        arguments.instance("settings", settings, Mapping, "a mapping of names to values")
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -200,6 +202,10 @@ class StoreConfig:
             text: A YAML mapping of settings; may be empty.
             environment: Defaults to the process's environment.
         """
+        arguments.instance("text", text, str, "YAML text")
+        if environment is not None:
+            arguments.instance("environment", environment, Mapping, "a mapping of variables")
+            arguments.names("environment", environment)
         settings = _yaml(text) if text else None
         if settings is None:
             settings = {}
@@ -226,10 +232,11 @@ class StoreConfig:
         Raises:
             ConfigError: the file cannot be read, or a setting is unknown or has a wrong value.
         """
+        arguments.instance("path", path, (str, os.PathLike), "the path of a YAML file")
         name = os.fspath(path)
         try:
             text = read_outside(name, _MAX_FILE_BYTES).decode()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"The configuration file {name} cannot be read: {error}") from error
         try:
             return cls.parse(text, environment)

@@ -21,6 +21,7 @@ STORAGE_CORE = {
     "_version": "the version, which the build reads without importing anything else",
     "lazy": "names and modules imported at their first use, to keep Spark tasks quick to start",
     "errors": "every error raised on purpose: one root, a stable code each",
+    "arguments": "what users pass to public functions: checked, and read where it is a text",
     "types": "small values that pass between folders: offset ranges, reports, findings",
     "vfs": "the only place that touches files, locks and the clock",
     "layouts": "the kinds of log directory: names, detection by file names, what each can do",
@@ -66,7 +67,7 @@ FOLDERS = {"storage_core": STORAGE_CORE, "cursus_spark": CURSUS_SPARK}
 SHARED_MODULES = [
     "storage_core.lazy",
     "storage_core.format.numbers",
-    "storage_core.vfs.local_paths",
+    "storage_core.arguments",
 ]
 
 FILE_LINES = 500

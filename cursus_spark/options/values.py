@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
 
 from storage_core import LayoutNotFoundError
-from storage_core.vfs.local_paths import local_path
+from storage_core.arguments import local_path
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
@@ -117,9 +118,10 @@ def directory(name: str, text: str) -> str:
         raise invalid(name, "a directory of a mounted file system", text)
     try:
         # A catalog may write file:name for a path without a slash.
-        return local_path(re.sub(r"^file:(?!/)", "", text, flags=re.IGNORECASE))
+        local = local_path(re.sub(r"^file:(?!/)", "", text, flags=re.IGNORECASE))
     except LayoutNotFoundError:
         raise invalid(name, "a directory", text) from None
+    return os.path.abspath(local)
 
 
 def raw(name: str, text: str) -> str:

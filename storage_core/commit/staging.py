@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from .. import arguments
 from ..config import MIB, StoreConfig
 from ..errors import StoreClosedError, WriteFailedError
 from ..format.columns import Columns
@@ -317,6 +318,8 @@ class Stage:
 
     def get_handler(self, topic: str, partition: int) -> StagingHandler:
         """The handler of a topic-partition: always the same one, until it is closed."""
+        arguments.integer("partition", partition)
+        arguments.instance("topic", topic, str, "the name of a topic")
         handler = self._handlers.get((topic, partition))
         if handler is None or handler.closed:
             with self._files.typed_errors():
@@ -332,6 +335,7 @@ class Stage:
             RecordTooLargeError: one is larger than the topic allows.
             InvalidRecordError: the layout cannot store one.
         """
+        arguments.instance("columns", columns, Columns, "what make_columns returned")
         self._files.require_open()
         if columns.count:
             self.get_handler(topic, partition).append(columns)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .. import arguments
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import Columns, make_columns
@@ -75,7 +76,10 @@ def convert(
         UnsupportedColumnError: the target's layout cannot store a column, or the offsets.
         ConversionError: the target has other records than the source.
     """
-    if unknown := [name for name in drop if name not in _DROPPABLE]:
+    dropped = arguments.names("drop", drop)
+    chosen = None if topics is None else arguments.names("topics", topics)
+    arguments.function("progress", progress)
+    if unknown := [name for name in dropped if name not in _DROPPABLE]:
         raise UnsupportedColumnError(
             f"column {unknown[0]!r} cannot be dropped. Columns that can: {', '.join(_DROPPABLE)}."
         )
@@ -89,9 +93,9 @@ def convert(
             raise ConversionError(
                 f"{reading.path} cannot be converted into itself. Choose another target."
             )
-        conversion = _Conversion(reading, writing, frozenset(drop), renumber)
+        conversion = _Conversion(reading, writing, frozenset(dropped), renumber)
         stack.enter_context(conversion.exclusive())
-        return conversion.run(reading.topics() if topics is None else topics, progress)
+        return conversion.run(reading.topics() if chosen is None else chosen, progress)
 
 
 class _Conversion:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from .. import arguments
 from ..errors import InvalidRecordError
 from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s, Integers
 from .numbers import number_column, numbers_of, starts_of
@@ -165,6 +166,7 @@ def make_columns(
         InvalidRecordError: a column has the wrong type or length, or is not sound.
         RecordTooLargeError: a record is larger than ``max_record_bytes``.
     """
+    arguments.integer("max_record_bytes", max_record_bytes, optional=True)
     value = _binary("values", values)
     count = len(value)
     key = None if keys is None else _binary("keys", keys, count)

@@ -9,12 +9,14 @@ prefix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from .. import arguments
+from ..errors import InvalidRecordError
 from ..types import Int64s
 from .numbers import is_present
 
@@ -40,23 +42,47 @@ _BLOCK = 1 << 15
 # Words mixed at once. With fewer unfinished keys than _FEW_KEYS, a loop over the words of each key
 # is faster than numpy over few keys; without it one key of 16 MiB would cost a minute.
 _WORDS, _FEW_KEYS = 32, 128
+_NO_SEQUENCES = (pa.Array, str, bytes, bytearray, Mapping)
 
 
-def partition_for_keys(keys: pa.Array | pa.ChunkedArray, partitions: int) -> Int32s:
+def partition_for_keys(
+    keys: pa.Array | pa.ChunkedArray | Sequence[str | bytes | None], partitions: int
+) -> Int32s:
     """The partition of each key, as Kafka's default partitioner chooses it.
 
     Args:
-        keys: Binary or string, large or not, sliced or not. Null: ``NO_KEY``.
+        keys: An Arrow array of binary or string, large or not, sliced or not, or a sequence of
+            bytes or str. Null: ``NO_KEY``.
         partitions: Number of partitions of the topic.
+
+    Raises:
+        InvalidRecordError: the keys are of another type.
     """
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
+    arguments.integer("partitions", partitions, 1, (1 << 31) - 1)
+    keys = _key_array(keys)
     if keys.null_count == 0:
         return _modulo(murmur2(keys), partitions)
     result: Int32s = np.full(len(keys), NO_KEY, dtype=np.int32)
     present = is_present(keys)
     result[present] = _modulo(murmur2(keys.drop_null()), partitions)
     return result
+
+
+def _key_array(keys: object) -> pa.Array:
+    array, found = keys, type(keys).__name__
+    if isinstance(keys, pa.ChunkedArray):
+        array = keys.combine_chunks()
+    elif isinstance(keys, Iterable) and not isinstance(keys, _NO_SEQUENCES):
+        try:
+            array = pa.array(keys)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            found = f"{found}: {error}"
+    if not isinstance(array, pa.Array):
+        raise InvalidRecordError(
+            "keys must be an Arrow array of binary or string, or a list of bytes or str, got "
+            f"{found}."
+        )
+    return array.cast(pa.binary()) if pa.types.is_null(array.type) else array
 
 
 def murmur2(keys: pa.Array) -> UInt32s:
@@ -88,7 +114,7 @@ def _edges_and_bytes(keys: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
     """Where each key starts and the last one ends, and the bytes of all of them."""
     large = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
     if not (large or pa.types.is_binary(keys.type) or pa.types.is_string(keys.type)):
-        raise TypeError(f"keys must be binary or string, got {keys.type}")
+        raise InvalidRecordError(f"keys must be binary or string, got {keys.type}.")
     nothing = np.empty(0, dtype=np.uint8)
     _, offsets, values = keys.buffers()
     if offsets is None or not len(keys):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from .. import arguments
 from ..config import StoreConfig
 from ..errors import CollectedError, ConfigError, StorageError
 from ..format.file_names import check_name
@@ -27,7 +28,8 @@ class DiskManager:
     """
 
     def __init__(self, config: StoreConfig | None = None) -> None:
-        self._config = config or StoreConfig()
+        self._config = StoreConfig() if config is None else config
+        arguments.instance("config", self._config, StoreConfig, "a StoreConfig or None")
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._handlers: dict[str, DiskHandler] = {}

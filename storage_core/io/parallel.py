@@ -16,6 +16,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
+from .. import arguments
+
 # Waking the helper thread takes as long as a checksum of this many bytes.
 _WORTH_BYTES = 1 << 20
 _processors = min(2, os.cpu_count() or 1)
@@ -29,6 +31,7 @@ def use_processors(count: int) -> None:
     With 1 no thread is started. Use 1 where a process runs on every processor, as with Spark: two
     threads that share a processor are slower than one.
     """
+    arguments.integer("count", count, 1)
     global _processors
     _processors = count
 

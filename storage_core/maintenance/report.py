@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from .. import arguments
 from ..errors import OffsetOutOfRangeError, StoppedError
 from ..types import OffsetRange, Problem
 from ..vfs import Vfs
@@ -96,6 +97,8 @@ class Pace:
         stop: Stop | None = None,
         bytes_per_second: int | None = None,
     ) -> None:
+        arguments.function("progress", watch)
+        arguments.function("stop", stop)
         self._vfs = vfs
         self._watch = watch
         self._stop = stop

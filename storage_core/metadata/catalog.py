@@ -140,13 +140,15 @@ class Catalog:
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Increase a topic to ``total`` partitions. The number never decreases."""
 
+        topic_file.check_partitions(total)
+
         def grown(current: TopicFile) -> TopicFile:
             if total < current.partitions:
                 raise ConfigError(
                     f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
                     f"{total}. Create a new topic and copy the records."
                 )
-            for partition in range(current.partitions, topic_file.check_partitions(total)):
+            for partition in range(current.partitions, total):
                 self._make_partition(f"{_TOPICS}/{topic}", partition)
             # Always: an earlier call may have crashed after mkdir and before this fsync.
             self._vfs.fsync_dir(f"{_TOPICS}/{topic}")

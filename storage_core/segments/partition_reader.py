@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,16 @@ from ..errors import BrokenFrameError, DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
+from ..lazy import LazyModule
 from ..types import Int64s, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
 from .batches import to_batch, to_batch_of
-from .continuity import missing_records
 from .listing import Listing
+
+if TYPE_CHECKING:
+    from . import continuity
+else:
+    continuity = LazyModule("storage_core.segments.continuity")
 
 
 class OpenSegment(Protocol):
@@ -308,7 +313,7 @@ class PartitionReader:
             try:
                 yield segment
             except BrokenFrameError as error:
-                raise missing_records(self._vfs, self.listing(), base, error) from error
+                raise continuity.missing_records(self._vfs, self.listing(), base, error) from error
             finally:
                 segment.close()
 

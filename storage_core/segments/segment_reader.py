@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -23,12 +23,17 @@ from ..format.sparse_index import (
 )
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
+from ..lazy import LazyModule
 from ..types import Int64s, OffsetPosition, TimeBounds, TimeRange
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
-from .continuity import end_of
 from .index_files import has_sound_indexes, read_index, sealed_index
 from .listing import Listing, ListingCache, log_path
+
+if TYPE_CHECKING:
+    from . import continuity
+else:
+    continuity = LazyModule("storage_core.segments.continuity")
 
 Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: another file of the same name is another key. The inode number is
@@ -93,7 +98,7 @@ class NativeSegments:
 
     def end_of(self, base: int, listing: Listing) -> int:
         """Where a sealed segment below the high watermark ends, by its last frame."""
-        return end_of(self._vfs, listing.path(base), base, verify=False)
+        return continuity.end_of(self._vfs, listing.path(base), base, verify=False)
 
     def raise_damage(self) -> None:
         """Never raises: no reader goes beyond the high watermark, and recovery checks the rest."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from ..config import CleanupPolicy, Compression
+from .. import arguments
+from ..config import CODECS, CleanupPolicy, Compression
 from ..errors import ConfigError, StoppedError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..lazy import LazyModule
@@ -72,6 +73,7 @@ class StoreMaintenance(StoreReads):
         Raises:
             OffsetOutOfRangeError: an offset is above the high watermark.
         """
+        arguments.offsets("before", before, "a dict of partition to offset, such as {0: 100}")
         if not dry_run:
             self._require_writable()
         pace, reports = report.Pace(self._vfs, progress, stop), []
@@ -114,6 +116,11 @@ class StoreMaintenance(StoreReads):
             ConfigError: ``topic`` is not compacted.
         """
 
+        if policy is not None:
+            arguments.one_of("policy", policy, get_args(CleanupPolicy))
+        if min_dirty_ratio is not None and not _is_ratio(min_dirty_ratio):
+            raise ConfigError(f"min_dirty_ratio must be a number 0..1, got {min_dirty_ratio!r}.")
+
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
             if "compact" not in (policy or target.config.cleanup_policy):
                 if topic is None:
@@ -142,6 +149,7 @@ class StoreMaintenance(StoreReads):
             progress: Called after every frame.
             stop: Called after every frame; true stops the operation.
         """
+        arguments.integer("bytes_per_second", bytes_per_second, optional=True)
         rate = bytes_per_second or self._config.scrub_bytes_per_second
         pace = report.Pace(self._vfs, progress, stop, rate)
         return self._each(topic, lambda target, pace: target.scrub(pace), pace, dry_run=True)
@@ -166,6 +174,9 @@ class StoreMaintenance(StoreReads):
             progress: Called after every frame.
             stop: Called after every frame; true stops the operation.
         """
+
+        arguments.integer("below_bytes", below_bytes, optional=True)
+        arguments.integer("at_least", at_least)
 
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
             return target.merge(pace, below=below_bytes, at_least=at_least, dry_run=dry_run)
@@ -196,6 +207,10 @@ class StoreMaintenance(StoreReads):
             progress: Called after every frame.
             stop: Called after every frame; true stops the operation.
         """
+        if compression is not None:
+            arguments.one_of("compression", compression, CODECS)
+        arguments.integer("level", level, optional=True)
+        arguments.integer("older_than_ms", older_than_ms, optional=True)
         before = None if older_than_ms is None else self._vfs.now_us() - older_than_ms * 1000
 
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
@@ -248,6 +263,10 @@ class StoreMaintenance(StoreReads):
     def _require_writable(self) -> None:
         with typed_metadata_errors():
             self._engine.require_writable()
+
+
+def _is_ratio(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _typed_errors(topic: str, *, dry_run: bool) -> AbstractContextManager[None]:

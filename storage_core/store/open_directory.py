@@ -7,6 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from ..arguments import local_path
 from ..config import StoreConfig
 from ..engine.native import NativeEngine
 from ..errors import LayoutNotFoundError
@@ -15,7 +16,7 @@ from ..layouts.registry import CURSUS, CURSUS_BROKER, LAYOUTS
 from ..lazy import LazyModule
 from ..metadata.identity import first_boot, require_trusted_locks
 from ..types import IsolationLevel
-from ..vfs import PosixVfs, Vfs, local_path
+from ..vfs import PosixVfs, Vfs
 
 if TYPE_CHECKING:
     from ..brokers import engine as broker_engine

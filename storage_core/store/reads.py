@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from .. import arguments
 from ..config import StoreConfig
 from ..errors import (
+    ConfigError,
     DataLossError,
     InvalidRecordError,
     OffsetOutOfRangeError,
@@ -32,6 +34,7 @@ else:
     store_check = LazyModule("storage_core.checks.store_check")
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)
+_SEGMENTS = "a list of what segments() returned"
 
 
 class StoreReads:
@@ -113,7 +116,7 @@ class StoreReads:
         topic: str,
         partition: int,
         slices: Iterable[tuple[SegmentInfo, int, int]],
-        columns: tuple[str, ...] = READ_COLUMNS,
+        columns: Sequence[str] = READ_COLUMNS,
         on_loss: Callable[[DataLossError], None] | None = None,
         times: TimeRange | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -128,11 +131,17 @@ class StoreReads:
                 the read continues at the first record that is left. By default the error is raised.
             times: Only records with timestamps in this range, in whatever order they stand.
         """
+        chosen = _columns(columns)
+        arguments.instance("slices", slices, Iterable, "a list of (segment, start, end)")
+        arguments.function("on_loss", on_loss)
+        if times is not None:
+            arguments.instance("times", times, TimeRange, "a TimeRange or None")
         reader = self._reader(topic, partition)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for segment, start, end in slices:
-                pieces = reader.read_slice(segment, start, end, columns, times)
+            for planned in slices:
+                segment, start, end = _checked_slice(planned)
+                pieces = reader.read_slice(segment, start, end, chosen, times)
                 while True:
                     try:
                         yield from pieces
@@ -141,7 +150,7 @@ class StoreReads:
                         if on_loss is None:
                             raise
                         on_loss(error)
-                        pieces = reader.read_rest(error.offset or 0, end, columns, times)
+                        pieces = reader.read_rest(error.offset or 0, end, chosen, times)
 
         return join_small(batches())
 
@@ -149,6 +158,7 @@ class StoreReads:
         self, topic: str, partition: int, segment: SegmentInfo
     ) -> tuple[Int64s, Int64s]:
         """Offsets and byte positions of a segment's sparse index: where a planner may split it."""
+        arguments.instance("segment", segment, SegmentInfo, "one of what segments() returned")
         return self._reader(topic, partition).index_entries(segment)
 
     def read(
@@ -159,7 +169,7 @@ class StoreReads:
         end: int | None = None,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        columns: tuple[str, ...] = READ_COLUMNS,
+        columns: Sequence[str] = READ_COLUMNS,
     ) -> Iterator[pa.RecordBatch]:
         """Read records in offset order, as Arrow batches.
 
@@ -170,14 +180,15 @@ class StoreReads:
             end: Offset to stop before; by default, and at most, the high watermark.
             max_records: Maximum number of records.
             max_bytes: Stop after the record that reaches this many bytes of keys and values.
-            columns: Any of offset, timestamp, key, value, headers, timestamp_type.
+            columns: A list of any of offset, timestamp, key, value, headers, timestamp_type.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the high watermark.
             DamagedLogError: while iterating, after the last valid record.
             DataLossError: while iterating, if retention removes records before they are read.
         """
-        _check_read_arguments(start, end, max_records, max_bytes, columns)
+        chosen = _columns(columns)
+        _check_read_arguments(start, end, max_records, max_bytes)
         reader = self._reader(topic, partition)
         bounds = self._bounds(reader, topic, partition)
         first = bounds.start if start is None else start
@@ -193,15 +204,15 @@ class StoreReads:
                 end=bounds.end,
             )
         stop = bounds.end if end is None else min(end, bounds.end)
-        measured = columns
+        measured = chosen
         if max_bytes is not None:
-            measured = tuple(dict.fromkeys((*columns, "key", "value")))
+            measured = tuple(dict.fromkeys((*chosen, "key", "value")))
         to_the_end = end is None or end > bounds.end
         batches = reader.read(first, stop, measured, to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
             batches = limit(batches, max_records, max_bytes)
         batches = join_small(batches)
-        return batches if measured == columns else (batch.select(columns) for batch in batches)
+        return batches if measured == chosen else (batch.select(chosen) for batch in batches)
 
     def offset_for_timestamp(
         self, topic: str, partition: int, timestamp: int | datetime
@@ -229,8 +240,13 @@ class StoreReads:
         self, topic: str, partition: int, segments: Iterable[SegmentInfo]
     ) -> list[TimeBounds | None]:
         """Bounds of the timestamps of segments, from indexes; None where only frames can tell."""
+        arguments.instance("segments", segments, Iterable, _SEGMENTS)
         reader = self._reader(topic, partition)
-        return [reader.time_bounds(segment) for segment in segments]
+        found = []
+        for segment in segments:
+            arguments.instance("segments", segment, SegmentInfo, _SEGMENTS)
+            found.append(reader.time_bounds(segment))
+        return found
 
     def groups(self) -> list[str]:
         """Consumer groups with committed offsets in this store."""
@@ -296,18 +312,27 @@ def _require_one_of(partitions: int, topic: str, partition: int) -> None:
 
 
 def _check_read_arguments(
-    start: int | None,
-    end: int | None,
-    max_records: int | None,
-    max_bytes: int | None,
-    columns: tuple[str, ...],
+    start: int | None, end: int | None, max_records: int | None, max_bytes: int | None
 ) -> None:
     numbers = {"start": start, "end": end, "max_records": max_records, "max_bytes": max_bytes}
     for name, value in numbers.items():
         if value is not None and (not isinstance(value, int) or value < 0):
             raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
-    unknown = [name for name in columns if name not in ALL_FIELDS]
-    if unknown:
-        raise InvalidRecordError(
-            f"column {unknown[0]!r} does not exist. Columns: {', '.join(ALL_FIELDS)}."
-        )
+
+
+def _columns(columns: Sequence[str]) -> tuple[str, ...]:
+    chosen = arguments.names("columns", columns, InvalidRecordError)
+    for name in chosen:
+        if name not in ALL_FIELDS:
+            raise InvalidRecordError(
+                f"column {name!r} does not exist. Columns: {', '.join(ALL_FIELDS)}."
+            )
+    return chosen
+
+
+def _checked_slice(planned: tuple[SegmentInfo, int, int]) -> tuple[SegmentInfo, int, int]:
+    if isinstance(planned, Sequence) and len(planned) == 3:
+        segment, start, end = planned
+        if isinstance(segment, SegmentInfo) and isinstance(start, int) and isinstance(end, int):
+            return segment, start, end
+    raise ConfigError(f"slices must be a list of (segment, start, end), got {planned!r} in it.")

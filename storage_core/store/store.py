@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from .. import arguments
 from ..config import StoreConfig
 from ..errors import StoreClosedError, TopicExistsError
 from ..format.columns import Columns, Values, make_columns
@@ -71,7 +72,9 @@ class Store(StoreMaintenance):
         Raises:
             LayoutNotFoundError: the path is not a log directory, or not a local path.
         """
-        settings = config or StoreConfig()
+        settings = StoreConfig() if config is None else config
+        arguments.instance("config", settings, StoreConfig, "a StoreConfig or None")
+        arguments.one_of("isolation", isolation, get_args(IsolationLevel))
         vfs, found = open_files(path, layout, create=create, config=settings)
         return cls(vfs, settings, found, isolation, internal_topics)
 
@@ -200,9 +203,11 @@ class Store(StoreMaintenance):
             InvalidCommitError: a part is not what a task of this job staged.
             CommitUnknownError: the commit is pending or failed. Repeating it is safe.
         """
+        named = arguments.names("topics", topics)
+        arguments.instance("parts", parts, Iterable, "a list of what Stage.finish returned")
         self._require_writable()
         with typed_write_errors(f"committing job {job!r}"):
-            return self._engine.commit(job, parts, topics, job if app is None else app, version)
+            return self._engine.commit(job, parts, named, job if app is None else app, version)
 
     def abort(self, job: str, *, app: str | None = None) -> None:
         """Delete the staging of a job. If its commit is decided, finish the commit instead."""
@@ -239,6 +244,7 @@ class Store(StoreMaintenance):
 
     def flush_partition(self, topic: str, partition: int) -> None:
         """Flush one partition. After ``close`` it does nothing, unless the flush there failed."""
+        arguments.integer("partition", partition)
         if self._closed and self._flushed:
             return
         self._require_writable()
@@ -262,9 +268,12 @@ class Store(StoreMaintenance):
 
     def commit_offsets(self, group: str, offsets: consumer_groups.Offsets) -> None:
         """Store durably the next offset of a consumer group, by topic and partition."""
+        wanted = 'a dict of topic to {partition: offset}, such as {"t": {0: 100}}'
+        arguments.instance("offsets", offsets, Mapping, wanted)
         self._require_writable()
         uuids = {}
         for topic, ends in offsets.items():
+            arguments.offsets("offsets", ends, wanted)
             uuids[topic] = str(self.topic(topic).uuid)
             for partition in ends:
                 self._require_partition(topic, partition)

@@ -1,7 +1,6 @@
 """The I/O seam: what the engine may ask of files, and the backend for real files."""
 
 from .base import Buffer, FileStat, OpenMode, Vfs
-from .local_paths import local_path
 from .posix import PosixVfs, read_outside
 
-__all__ = ["Buffer", "FileStat", "OpenMode", "PosixVfs", "Vfs", "local_path", "read_outside"]
+__all__ = ["Buffer", "FileStat", "OpenMode", "PosixVfs", "Vfs", "read_outside"]

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from ...arguments import local_path
 from ...config import StoreConfig, setting_value
 from ...errors import LayoutNotFoundError, StorageError
 from ...layouts.registry import LAYOUT_NAMES
 from ...store.store import Store
-from ...vfs import local_path
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LAYOUTS = click.Choice(LAYOUT_NAMES)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage_core.errors import InvalidRecordError
 from storage_core.format.partitioner import NO_KEY, murmur2, partition_for_keys
 
 # From UtilsTest.testMurmur2 of Apache Kafka.
@@ -124,5 +125,5 @@ def test_the_column_itself_is_not_changed() -> None:
 
 
 def test_other_types_are_refused() -> None:
-    with pytest.raises(TypeError, match="keys must be binary or string, got int64"):
+    with pytest.raises(InvalidRecordError, match="keys must be binary or string, got int64"):
         partition_for_keys(pa.array([1]), 2)
