@@ -7,15 +7,15 @@ read and written with the same options.
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark import __version__ as pyspark_version
 
 from ..compat import READ_LIMITS_REACH_SOURCES
-from ..errors import CursusError, cursus_error, shown
+from ..errors import cursus_error, shown
+from .known_names import check_known
 from .offsets import (
     check_batch_range,
     load_json,
@@ -36,7 +36,7 @@ from .query_options import (
     Subscription,
     WriteOptions,
 )
-from .table import BY_LOWER_NAME, Use, options_for
+from .table import BY_LOWER_NAME, Use
 from .values import invalid, name_text, topic_list
 
 _LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -44,11 +44,6 @@ _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _TOPICS = ("topic", *_SUBSCRIPTIONS)
-# Keys that Spark adds to the user's options; the second line only in CREATE TABLE.
-_SPARK_KEYS = frozenset(
-    "paths checkpointlocation queryname "
-    "provider owner location comment collation external is_managed_location".split()
-)
 _INSERT_HINT = (
     " (Options given in CREATE TABLE do not reach INSERT; use INSERT INTO t WITH "
     "(path = '...', topic = '...').)"
@@ -313,33 +308,3 @@ class GivenOptions:
                 "several.",
             )
         self._texts["path"] = paths[0]
-
-
-def check_known(raw: Mapping[str, str], use: Use) -> None:
-    """Refuse keys that are neither options nor Spark's own; the error suggests the nearest name.
-
-    Args:
-        raw: All options, with keys in any case.
-        use: The kind of query; the error suggests options of this kind only.
-    """
-    keys = {key.lower() for key in raw}
-    for key in raw:
-        lower = key.lower()
-        if lower in BY_LOWER_NAME or lower in _SPARK_KEYS or lower.startswith("option."):
-            continue
-        # In CREATE TABLE each option also has a key option.<name>; TBLPROPERTIES have none.
-        if "provider" in keys and f"option.{lower}" not in keys:
-            continue
-        raise _unknown(key, [option.name for option in options_for(use)])
-
-
-def _unknown(key: str, names: Iterable[str]) -> CursusError:
-    spelled = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(key.lower(), spelled, n=1)
-    if key.lower().startswith("kafka."):
-        hint = "There is no broker: set 'path' to the directory of the log."
-    elif near:
-        hint = f"Did you mean '{spelled[near[0]]}'?"
-    else:
-        hint = f"Known options: {', '.join(spelled.values())}."
-    return cursus_error("OPTION_UNKNOWN", f"Unknown option '{key}'. {hint}")

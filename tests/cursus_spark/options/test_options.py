@@ -127,6 +127,37 @@ def test_unknown_options_are_refused_with_a_suggestion() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("kafka.group.id", "Use 'consumerGroup', in a stream."),
+        ("groupIdPrefix", "Use 'consumerGroup', in a stream."),
+        ("kafka.isolation.level", "Use 'isolation'."),
+        ("kafka.compression.type", "Use 'compression'."),
+        ("kafka.ssl.keystore.location", "There is no broker to connect to: remove it. Permissions "
+         "of files protect a log."),
+        ("kafka.linger.ms", "There is no broker: set 'path' to the directory of the log."),
+        ("fetchOffset.numRetries", "There is no broker: set 'path' to the directory of the log."),
+    ],
+)  # fmt: skip
+def test_options_of_kafka_name_our_equivalent(name: str, hint: str) -> None:
+    expected = f"[CURSUS_OPTION_UNKNOWN] Unknown option '{name}'. {hint}"
+    # Spark passes keys in lower case.
+    assert {message(stream, **{key: "x"}) for key in (name, name.lower())} == {expected}
+
+
+def test_all_unknown_options_are_listed_at_once_as_they_were_written() -> None:
+    given = {"kafka.group.id": "g", "minPartition": "1", "Kafka.Isolation.Level": "x"}
+    text = "Unknown options 'kafka.group.id', 'minPartition', 'Kafka.Isolation.Level'"
+    hints = (
+        "'kafka.group.id': Use 'consumerGroup', in a stream. 'minPartition': Did you mean "
+        "'minPartitions'? 'Kafka.Isolation.Level': Use 'isolation'."
+    )
+    assert message(read, **given) == f"[CURSUS_OPTION_UNKNOWN] {text}. {hints}"
+    found = message(read, **given, Zzz="1")
+    assert found.startswith(f"[CURSUS_OPTION_UNKNOWN] {text}, 'Zzz'. {hints} Known options: path, ")
+
+
 def test_keys_of_spark_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     write(checkpointLocation="/c", queryName="q")
     table = {"provider": "cursus", "owner": "me", "location": "file:/x", "comment": "c",
