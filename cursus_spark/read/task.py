@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
-from storage_core.format.numbers import number_column
+from storage_core.format.numbers import lengths_of, number_column, starts_of
 
 from ..errors import CursusError, cursus_error, one_line_errors
 from ..options.query_options import ReadOptions
@@ -142,10 +141,12 @@ def _typed(columns: dict[str, pa.Array], field: pa.Field, where: TopicPartition)
 
 def _without_empty_lists(headers: pa.Array) -> pa.Array:
     """Null for every empty list of headers, as Kafka's source has it."""
-    empty = pc.equal(pc.list_value_length(headers), 0)
-    if not pc.any(empty).as_py():
+    full = lengths_of(headers) > 0
+    if full.all():
         return headers
-    return pc.if_else(empty, pa.scalar(None, headers.type), headers)
+    valid = pa.py_buffer(np.packbits(full, bitorder="little"))
+    buffers = [valid, pa.py_buffer(starts_of(headers))]
+    return pa.Array.from_buffers(headers.type, len(headers), buffers, children=[headers.values])
 
 
 def _first_bad_text(column: pa.Array, offsets: pa.Array) -> int:
