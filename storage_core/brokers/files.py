@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from .layout import RowPartition
 from .segment_reader import is_zero_tail
 from .segments import RowSegments
 
+_log = logging.getLogger("storage_core")
 _MOST_BYTES = 8 << 20
 
 
@@ -277,6 +279,7 @@ class RowFiles:
         finally:
             self._vfs.close(fd)
         self.cut_bytes += size - position
+        _log.warning("%s: cut %d bytes of a torn record.", path, size - position)
 
     def _create(self, directory: str, number: int, offset: int) -> Target:
         name = self._of.file_name(number)

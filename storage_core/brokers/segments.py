@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from itertools import count, pairwise
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from .segment_reader import (
 from .summaries import RECORDS_PER_ENTRY, Summaries, Summary
 from .transactions import Isolation
 
+_log = logging.getLogger("storage_core")
 LAST_BYTES = 256
 _MAX_INDEX_BYTES = 1 << 30
 _JOINED_BYTES = 4 << 20
@@ -213,7 +215,21 @@ class RowSegments:
             known = self._end
             if known is None or not known.is_end_of(path, base, stat):
                 self._end = self._find_end(path, base, known)
+                if known is None:
+                    self._log_torn_tail(self._end)
             return self._end
+
+    def _log_torn_tail(self, end: RowEnd) -> None:
+        if end.torn and end.damage is None:
+            _log.warning(
+                "%s: the last %d bytes of %s are not a whole record: its writer was killed, or is "
+                "writing now. Readers stop before them. If no writer runs, run `cursus repair %s` "
+                "before you start the broker.",
+                self._of.name,
+                end.size - end.position,
+                end.path,
+                self._vfs.root,
+            )
 
     def high_watermark(self) -> int:
         """The end for readers: of whole records, and with read_committed of what is stable."""

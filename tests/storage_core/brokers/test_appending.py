@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from storage_core import OffsetRange, Store, StoreConfig
 from storage_core.errors import WriteFailedError
+from storage_core.vfs import Buffer, PosixVfs
 from tests.support.broker_directories import (
     BROKER,
     KINDS,
@@ -150,6 +152,48 @@ def test_a_torn_tail_is_cut_and_saved_before_the_next_append(tmp_path: Path, kin
     (saved,) = (tmp_path / ".cursus-spark" / "broken").iterdir()
     assert saved.read_bytes() == torn
     assert read(store).values == [b"a", b"b", b"c"]
+
+
+def test_a_torn_tail_is_logged_at_the_next_open_and_when_it_is_cut(
+    tmp_path: Path, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    *_, last = kind.write(tmp_path, [[b"a"], [b"b"]])
+    with last.open("ab") as file:
+        file.write(kind.encode([b"torn"], 2)[:-1])
+    with caplog.at_level("WARNING", logger="storage_core"):
+        store = kind.open(tmp_path)
+        for _ in range(2):
+            assert read(store).values == [b"a", b"b"]
+        assert len(caplog.messages) == 1
+        assert f"cursus repair {tmp_path}" in caplog.text
+        assert str(last.relative_to(tmp_path)) in caplog.text
+        store.repair()
+        assert "bytes of a torn record" in caplog.messages[1]
+        assert read(kind.open(tmp_path)).values == [b"a", b"b"]
+    assert len(caplog.messages) == 2
+
+
+def test_every_write_is_a_run_of_whole_records(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed writer leaves a torn record only if the kill comes inside one system call."""
+    written: list[tuple[int, int]] = []
+    write = PosixVfs.pwritev
+
+    def record(vfs: PosixVfs, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        count = write(vfs, fd, buffers, position)
+        written.append((position, position + count))
+        return count
+
+    values = [b"%d" % at * 1000 for at in range(5000)]
+    store = make(tmp_path, kind.layout, segment_bytes=1 << 30)
+    monkeypatch.setattr(PosixVfs, "pwritev", record)
+    store.append(TOPIC, 0, values)
+    lengths = [len(kind.encode([value], at)) for at, value in enumerate(values)]
+    ends = [0, *np.cumsum(lengths).tolist()]
+    log = [write for write in written if write[1] - write[0] > 1 << 20]
+    assert len(log) == 3
+    assert {position for write in log for position in write} <= set(ends)
 
 
 @pytest.mark.parametrize("kind", [BROKER, RUSTLOG], ids=lambda kind: str(kind.name))
