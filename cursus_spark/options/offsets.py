@@ -147,13 +147,16 @@ def _parse_json(option: str, text: str, default: Bound, parse: Any, expected: st
                 topics[topic] = _required(parse(item, of_topic=True))
                 continue
             for number, value in item.items():
+                if number == "*":
+                    topics[topic] = _required(parse(value, of_topic=True))
+                    continue
                 key = (topic, parse_partition(number))
                 partitions[key] = _required(parse(value, of_topic=False))
     except _TimeOutOfRangeError as error:
         raise cursus_error("OFFSETS_INVALID", f"Option '{option}': {error}.") from None
     except ValueError:
         raise _offsets_error(option, text, expected) from None
-    return OffsetSpec(option, default, topics, partitions)
+    return OffsetSpec(option, default, topics, partitions, is_partial=True)
 
 
 def _offsets_error(option: str, text: str, expected: str) -> CursusError:

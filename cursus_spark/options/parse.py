@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark import __version__ as pyspark_version
@@ -244,7 +245,9 @@ def _spec(given: GivenOptions, side: str, spec: OffsetSpec) -> OffsetSpec:
         group = given.use == "stream read"
         spec = parse_offsets(offsets, given.text(offsets), default=default, group=group)
     if times in given:
+        partial = spec.is_partial or offsets not in given
         spec = parse_times(times, given.text(times), default=default).over(spec)
+        spec = replace(spec, is_partial=partial)
     return parse_time(time, given.text(time)) if time in given else spec
 
 

@@ -50,17 +50,24 @@ class OffsetSpec:
         default: The bound of every partition that is not named.
         topics: Bounds of whole topics.
         partitions: Bounds of single partitions, by topic and number.
+        is_partial: Whether the user wrote JSON, which may leave partitions out, and no default.
     """
 
     option: str
     default: Bound
     topics: Mapping[str, Bound] = field(default_factory=dict)
     partitions: Mapping[tuple[str, int], Bound] = field(default_factory=dict)
+    is_partial: bool = False
 
     def bound(self, topic: str, partition: int) -> Bound:
         """The bound of one partition."""
         found = self.partitions.get((topic, partition)) or self.topics.get(topic)
         return found or self.default
+
+    def leaves_out(self, topic: str, partition: int) -> bool:
+        """Whether the user's JSON says nothing about a partition."""
+        named = (topic, partition) in self.partitions or topic in self.topics
+        return self.is_partial and not named
 
     def named_topics(self) -> set[str]:
         """The topics that the user named; they must exist."""

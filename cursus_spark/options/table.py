@@ -96,8 +96,8 @@ OPTIONS: tuple[Option, ...] = (
         parse.raw,
         "earliest (stream: latest)",
         "Where to start: earliest, latest, group (stream only), or JSON; in JSON -2 is "
-        "earliest, -1 is latest. Partitions that the JSON does not name use the default; in a "
-        "stream that is latest.",
+        "earliest, -1 is latest. The JSON of a stream names every partition, or has a default for "
+        'a topic: {"t":{"0":5,"*":"earliest"}}. In a batch the others start at earliest.',
     ),
     Option(
         "startingTimestamp",

@@ -152,6 +152,24 @@ def check_named(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> N
         )
 
 
+def left_out(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> CursusError | None:
+    """The error for JSON that leaves out partitions of a stream; None if it names all.
+
+    The stream would start after the records that these partitions hold.
+    """
+    missing = sorted(where for where in held if spec.leaves_out(*where))
+    if not missing:
+        return None
+    shown_names = ", ".join(f"{topic}-{number}" for topic, number in missing[:20])
+    more = f" and {len(missing) - 20} more" if len(missing) > 20 else ""
+    example = '{"' + missing[0][0] + '":{"*":"earliest"}}'
+    return cursus_error(
+        "OFFSETS_INVALID",
+        f"Option '{spec.option}' leaves out {shown_names}{more}. Name every partition, or add a "
+        f"default for the other partitions of a topic, such as {example}.",
+    )
+
+
 def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tuple[int, int]]:
     """Start and end offset of every partition that a batch query reads."""
     held = available(store, options.subscription)

@@ -217,7 +217,7 @@ class StreamPlanner:
         notices lost records.
         """
         if self._first is None:
-            self._first = first_position(store, self._options).positions
+            self._first = first_position(store, self._options, is_new=False).positions
         now = self._snapshot = take_snapshot(store, self._options)
         for topic in sorted(now.unknown):
             raise recovery_due((topic, 0), None, 0)

@@ -23,6 +23,7 @@ from ..read.data_loss import (
 from ..read.ranges import (
     available,
     check_named,
+    left_out,
     partition_missing,
     resolve_start,
     topic_missing,
@@ -65,10 +66,25 @@ def require_sound_ends(
             store.require_sound_end(*where)
 
 
-def first_position(store: Store, options: StreamReadOptions) -> StreamPosition:
-    """Where a new query starts, by its ``startingOffsets``."""
+def first_position(
+    store: Store, options: StreamReadOptions, *, is_new: bool = True
+) -> StreamPosition:
+    """Where a new query starts, by its ``startingOffsets``.
+
+    Args:
+        store: The store.
+        options: The options of the query.
+        is_new: False if the query may continue from a checkpoint, with partitions added since.
+
+    Raises:
+        CursusError: the JSON of a new query leaves out partitions, whose records would be skipped.
+    """
     held = available(store, options.subscription)
     check_named(options.starting, held)
+    if (error := left_out(options.starting, held)) is not None:
+        if is_new:
+            raise error
+        _log.warning("%s A new query skips their records.", error)
     committed = (
         {} if options.consumer_group is None else store.committed_offsets(options.consumer_group)
     )

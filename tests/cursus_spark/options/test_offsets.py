@@ -55,6 +55,18 @@ def test_json_may_leave_partitions_out() -> None:
     assert spec.named_topics() == {"a", "b"}
 
 
+def test_a_star_is_the_default_of_a_topic() -> None:
+    spec = parse('{"a":{"0":23,"*":"latest"},"b":{"0":1},"c":"earliest"}')
+    assert spec.bound("a", 0) == Bound("offset", 23)
+    assert spec.bound("a", 7) == spec.topics["a"] == LATEST
+    places = [("a", 0), ("a", 7), ("b", 0), ("b", 1), ("c", 0), ("d", 0)]
+    assert [where for where in places if spec.leaves_out(*where)] == [("b", 1), ("d", 0)]
+    assert not parse("latest").leaves_out("a", 0)
+    times = '{"a":{"0":1767225600000,"*":"2026-01-01"}}'
+    by_time = o.parse_times("startingOffsetsByTimestamp", times, default=LATEST)
+    assert by_time.bound("a", 3) == by_time.bound("a", 0)
+
+
 def test_group_is_a_word_only_where_allowed() -> None:
     assert parse("group", group=True).default == GROUP
     with pytest.raises(CursusError):
@@ -65,7 +77,8 @@ def test_group_is_a_word_only_where_allowed() -> None:
     "text",
     [
         "", "first", "5", "null", "[]", "{", '{"a":5}', '{"a":null}', '{"a":"group"}',
-        '{"a":{"0":"earliest"}}', '{"a":{"0":-3}}', '{"a":{"0":1.5}}', '{"a":{"0":true}}',
+        '{"a":{"0":"earliest"}}', '{"a":{"0":-3}}', '{"a":{"*":5}}',
+        '{"a":{"0":1.5}}', '{"a":{"0":true}}',
         '{"a":{"0":9223372036854775808}}', '{"a":{"-1":0}}', '{"a":{"01":0}}', '{"a":{"x":0}}',
         '{"a":{"٣":0}}', '{"a":{"2147483648":0}}', '{"a":{"0":1,"0":2}}', '{"a":{},"a":{}}',
         '{"":{"0":1}}', '{"a":{"0":NaN}}', '{"a":{"0":' + "9" * 5000 + "}}",

@@ -181,6 +181,17 @@ def test_options_of_other_uses_are_ignored_with_a_warning(
     ]
 
 
+def test_json_without_a_default_leaves_partitions_out() -> None:
+    times = {"startingOffsetsByTimestamp": '{"orders":{"1":1000}}'}
+    offsets = {"startingOffsets": '{"orders":{"0":5}}'}
+    assert stream(**times).starting.leaves_out("orders", 0)
+    assert stream(**offsets).starting.leaves_out("orders", 1)
+    assert not stream(**times, **offsets).starting.leaves_out("orders", 1)
+    assert stream(**times, **offsets).starting.leaves_out("orders", 2)
+    assert not stream(**times, startingOffsets="earliest").starting.leaves_out("orders", 0)
+    assert not stream().starting.leaves_out("orders", 0)
+
+
 def test_a_time_for_all_wins_over_times_by_partition_and_these_over_offsets() -> None:
     offsets = {"startingOffsets": '{"orders":{"0":5,"1":6}}'}
     times = {"startingOffsetsByTimestamp": '{"orders":{"1":1000}}'}

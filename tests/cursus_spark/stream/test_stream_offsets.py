@@ -125,6 +125,38 @@ def test_new_topics_under_a_pattern_are_found_and_those_that_vanish_while_lookin
     assert stream.drain() == [texts(0, 2)]
 
 
+@pytest.mark.parametrize(
+    ("text", "missing"), [('{"orders":{"0":1}}', "orders-1"), ("{}", "orders-0, orders-1")]
+)
+def test_json_that_leaves_out_partitions_of_a_new_stream_is_refused(
+    store: Store, text: str, missing: str
+) -> None:
+    store.append(TOPIC, 1, payloads(2, 4))
+    with pytest.raises(CursusError, match="OFFSETS_INVALID") as caught:
+        query(store, startingOffsets=text).drain()
+    expected = f"Option 'startingOffsets' leaves out {missing}. Name every partition, or add a "
+    assert expected in str(caught.value)
+
+
+def test_a_default_for_other_partitions_reads_their_backlog(store: Store) -> None:
+    store.append(TOPIC, 0, payloads(0, 2))
+    store.append(TOPIC, 1, payloads(2, 4))
+    stream = query(store, startingOffsets='{"orders":{"0":1,"*":"earliest"}}')
+    assert stream.drain() == [texts(1, 4)]
+    both = query(
+        store,
+        startingOffsets="earliest",
+        startingOffsetsByTimestamp='{"orders":{"0":9223372036854775807}}',
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    assert both.drain() == [texts(2, 4)]
+    named = query(store, startingOffsets='{"orders":{"0":1,"1":2}}')
+    assert named.drain()[0] == ["1"]
+    store.add_partitions(TOPIC, 3)
+    store.append(TOPIC, 2, payloads(4, 5))
+    assert named.restart().drain() == [["4"]]
+
+
 def test_a_pattern_that_matches_no_topic_is_logged_once_per_run(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
