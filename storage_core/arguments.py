@@ -15,6 +15,9 @@ from .errors import ConfigError, InvalidRecordError, LayoutNotFoundError, Storag
 _MAX = (1 << 63) - 1
 # One slash is enough: pathlib makes s3:/bucket of s3://bucket. A name with one letter is a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_MILLISECONDS |= {"d": 24 * _MILLISECONDS["h"], "w": 7 * 24 * _MILLISECONDS["h"]}
 _THIS_HOST = ("", "localhost")
 
 
@@ -103,3 +106,17 @@ def local_path(path: str | os.PathLike[str]) -> str:
             )
         rest = below
     return "/" + rest.lstrip("/")
+
+
+def byte_size(text: str) -> int | None:
+    """Bytes, as Spark reads them: ``64MiB``, ``64mb`` and ``64m`` are 64 MiB. None: no size."""
+    found = re.fullmatch(r"([0-9]{1,19}) ?([kmgt]?)(?:i?b)?", text.strip().lower())
+    return int(found[1]) * _BYTES[found[2]] if found else None
+
+
+def milliseconds(text: str) -> int | None:
+    """Milliseconds from ``500ms``, ``90s``, ``15m``, ``12h``, ``7d`` or ``2w``. None: no length."""
+    found = re.fullmatch(r"([0-9]{1,19}) ?([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _MILLISECONDS:
+        return None
+    return int(found[1]) * _MILLISECONDS[found[2]]

@@ -80,6 +80,9 @@ _LIMITS: dict[str, tuple[int, int]] = {
 class StoreConfig:
     """How a store writes, keeps and reads its logs. Units stand in the names.
 
+    A setting in milliseconds takes a text such as ``"7d"`` too, one in bytes a text such as
+    ``"64MiB"``; the attribute is the number.
+
     Attributes:
         segment_bytes: A segment is sealed before it would grow past this size.
         segment_ms: A segment is sealed at the first append after this age.
@@ -167,7 +170,11 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check_value(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            if isinstance(value, str) and field.name in _LIMITS:
+                value = _number(field.name, value)
+                object.__setattr__(self, field.name, value)
+            _check_value(field.name, value)
 
     @property
     def syncs_each_append(self) -> bool:
@@ -301,6 +308,16 @@ def _did_you_mean(key: str, known: list[str]) -> str:
     )
 
 
+def _number(name: str, text: str) -> int | str:
+    """The number of a setting that was given as a size or a length of time, if it is one."""
+    found = None
+    if name.endswith("_ms"):
+        found = arguments.milliseconds(text)
+    elif "bytes" in name:
+        found = arguments.byte_size(text)
+    return text if found is None else found
+
+
 def _check_value(name: str, value: object) -> None:
     if value is None and name in _OPTIONAL:
         return
@@ -311,7 +328,11 @@ def _check_value(name: str, value: object) -> None:
     elif name in _LIMITS:
         low, high = _LIMITS[name]
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ConfigError(f"Setting {name!r} must be an integer {low}..{high}, got {value!r}.")
+            example = " or a size such as 64MiB" if "bytes" in name else ""
+            example = " or a duration such as 12h" if name.endswith("_ms") else example
+            raise ConfigError(
+                f"Setting {name!r} must be an integer {low}..{high}{example}, got {value!r}."
+            )
     elif name in _FRACTIONS:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
             raise ConfigError(f"Setting {name!r} must be a number 0..1, got {value!r}.")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from storage_core import LayoutNotFoundError
-from storage_core.arguments import local_path
+from storage_core.arguments import byte_size as bytes_of
+from storage_core.arguments import local_path, milliseconds
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
@@ -17,16 +18,6 @@ from .query_options import Subscription
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
-_BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_MILLISECONDS = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
 # What Java's classes mean in the name of a topic.
 _JAVA_CLASSES = {
     **dict.fromkeys(("Alpha", "L", "IsAlphabetic", "IsLetter"), "a-zA-Z"),
@@ -73,8 +64,7 @@ def boolean(name: str, text: str) -> bool:
 
 def byte_size(name: str, text: str) -> int:
     """A number of bytes, with the suffixes of Spark: ``128m`` is 128 MiB."""
-    found = re.fullmatch(r"([0-9]{1,19}) ?([kmgt]?)(?:i?b)?", text.strip().lower())
-    size = int(found[1]) * _BYTE_UNITS[found[2]] if found else 0
+    size = bytes_of(text) or 0
     if not 0 < size <= _MAX_LONG:
         raise invalid(name, "a positive size such as 128m", text)
     return size
@@ -82,8 +72,7 @@ def byte_size(name: str, text: str) -> int:
 
 def duration_ms(name: str, text: str) -> int:
     """A duration in milliseconds: ``500ms``, ``15m``, ``2h``; a plain number is milliseconds."""
-    found = re.fullmatch(r"([0-9]{1,19}) ?([a-z]*)", text.strip().lower())
-    span = int(found[1]) * _MILLISECONDS.get(found[2], 0) if found else 0
+    span = milliseconds(text) or 0
     if not 0 < span <= _MAX_LONG:
         raise invalid(name, "a positive duration such as 15m or 500ms", text)
     return span

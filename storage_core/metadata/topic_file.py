@@ -65,14 +65,14 @@ def path_of(topic: str) -> str:
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Raise for an unknown topic setting or an invalid value."""
+    """The settings, with numbers for texts such as ``7d``; raise for unknown or invalid ones."""
     for name in settings:
         if name not in TOPIC_SETTINGS:
             raise ConfigError(
                 f"{name!r} is not a topic setting. Topic settings: {', '.join(TOPIC_SETTINGS)}."
             )
-    StoreConfig().override(settings)
-    return dict(settings)
+    checked = StoreConfig().override(settings)
+    return {name: getattr(checked, name) for name in settings}
 
 
 def check_partitions(partitions: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from ...arguments import local_path
+from ...arguments import byte_size, local_path, milliseconds
 from ...config import StoreConfig, setting_value
 from ...errors import LayoutNotFoundError, StorageError
 from ...layouts.registry import LAYOUT_NAMES
@@ -29,6 +29,24 @@ class LocalFile(click.File):
             return super().convert(local_path(value) if named else value, param, ctx)
         except LayoutNotFoundError as error:
             self.fail(str(error), param, ctx)
+
+
+def size_option(text: str) -> int:
+    """Bytes, as the type of an option: a number, or such as ``64MiB``."""
+    return _amount(byte_size(text), 1, text, "64MiB")
+
+
+def duration_option(text: str) -> int:
+    """Milliseconds, as the type of an option: a number, or such as ``12h``."""
+    return _amount(milliseconds(text), 0, text, "12h")
+
+
+def _amount(found: int | None, low: int, text: str, example: str) -> int:
+    if found is None or found < low:
+        raise click.BadParameter(
+            f"{text!r} is neither a number of {low} or more nor such as {example}."
+        )
+    return found
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

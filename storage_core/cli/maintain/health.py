@@ -83,9 +83,9 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
 @arguments.optional_topic
 @click.option(
     "--rate",
-    type=click.IntRange(min=1),
+    type=arguments.size_option,
     metavar="BYTES",
-    help="Bytes to read per second. Default: scrub_bytes_per_second.",
+    help="Bytes to read per second (32MiB works too). Default: scrub_bytes_per_second.",
 )
 @arguments.as_json
 @click.pass_context

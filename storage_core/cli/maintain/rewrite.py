@@ -63,9 +63,9 @@ def compact(
 @click.option(
     "--below",
     "below_bytes",
-    type=click.IntRange(min=1),
+    type=arguments.size_option,
     metavar="BYTES",
-    help="Merge segments smaller than this. Default: half of segment_bytes.",
+    help="Merge segments smaller than this (64MiB works too). Default: half of segment_bytes.",
 )
 @arguments.dry_run
 @arguments.yes
@@ -96,9 +96,9 @@ def merge(
 @click.option("--level", type=click.IntRange(1, 22), metavar="N", help="Compression level of zstd.")
 @click.option(
     "--older-than-ms",
-    type=click.IntRange(min=0),
+    type=arguments.duration_option,
     metavar="MS",
-    help="Only segments whose latest record is older than this.",
+    help="Only segments whose latest record is older than this (7d works too).",
 )
 @arguments.dry_run
 @arguments.yes

@@ -59,6 +59,9 @@ GOOD = [
     (stream, "consumerGroup", "dashboard", "consumer_group", "dashboard"),
     (write, "createTopic", "false", "create_topic", False),
     (write, "numPartitions", "12", "num_partitions", 12),
+    (stream, "maxTriggerDelay", "2w", "max_trigger_delay_ms", 14 * 86_400_000),
+    (stream, "maxTriggerDelay", "7d", "max_trigger_delay_ms", 7 * 86_400_000),
+    (read, "maxBytesPerPartition", "64MiB", "max_bytes_per_partition", 64 << 20),
     (write, "compression", "zstd", "compression", "zstd"),
 ]
 

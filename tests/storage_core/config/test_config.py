@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage_core import StoreConfig
+from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError
+from storage_core.metadata.topic_file import TOPIC_SETTINGS
+from tests.support.cli_runner import done, run
 
 
 def test_defaults_are_valid_and_frozen() -> None:
@@ -23,7 +26,11 @@ def test_defaults_are_valid_and_frozen() -> None:
     [
         ("segment_bytes", 0),
         ("segment_bytes", -1),
-        ("segment_bytes", "64 MB"),
+        ("segment_bytes", "64 parsecs"),
+        ("segment_bytes", "7d"),
+        ("segment_ms", "64MiB"),
+        ("segment_ms", "1.5h"),
+        ("frame_records", "1k"),
         ("segment_bytes", 1.5),
         ("segment_bytes", True),
         ("segment_bytes", None),
@@ -101,3 +108,57 @@ def test_text_that_is_no_configuration_is_refused(text: str, environment: dict[s
 def test_override_replaces_only_what_it_names() -> None:
     config = StoreConfig(segment_bytes=8192).override({"fsync": "none"})
     assert (config.segment_bytes, config.fsync) == (8192, "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [
+        ("retention_ms", "7d", 7 * 86_400_000),
+        ("retention_ms", "2w", 14 * 86_400_000),
+        ("segment_ms", "12h", 12 * 3_600_000),
+        ("segment_ms", "15 min", 900_000),
+        ("lock_timeout_ms", "90s", 90_000),
+        ("linger_ms", "500ms", 500),
+        ("segment_bytes", "64MiB", 64 << 20),
+        ("segment_bytes", "128m", 128 << 20),
+        ("max_record_bytes", "4 KB", 4096),
+        ("scrub_bytes_per_second", "1g", 1 << 30),
+        ("retention_bytes", "8192", 8192),
+    ],
+)
+def test_durations_and_sizes_are_taken_wherever_settings_are_set(
+    tmp_path: Path, name: str, text: str, number: int
+) -> None:
+    found = [
+        StoreConfig(**{name: text}),  # type: ignore[arg-type]
+        StoreConfig.from_mapping({name: text}),
+        StoreConfig.parse(f"{name}: {text}", {}),
+        StoreConfig.parse("", {f"CURSUS_{name.upper()}": text}),
+        StoreConfig().override({name: text}),
+    ]
+    assert [getattr(config, name) for config in found] == [number] * len(found)
+    if name not in TOPIC_SETTINGS:
+        return
+    done("create", tmp_path, "a", "--set", f"{name}={text}")
+    done("create", tmp_path, "b")
+    done("alter", tmp_path, "b", "--set", f"{name}={text}")
+    with Store.open(tmp_path) as store:
+        store.create_topic("c", **{name: text})  # type: ignore[arg-type]
+        assert [store.topic(topic).settings for topic in "abc"] == [{name: number}] * 3
+
+
+def test_every_setting_with_a_unit_takes_one() -> None:
+    for field in dataclasses.fields(StoreConfig):
+        if field.name.endswith("_ms"):
+            assert getattr(StoreConfig(**{field.name: "2m"}), field.name) == 120_000  # type: ignore[arg-type]
+        elif "bytes" in field.name:
+            assert getattr(StoreConfig(**{field.name: "1M"}), field.name) == 1 << 20  # type: ignore[arg-type]
+
+
+def test_options_of_commands_take_units(tmp_path: Path) -> None:
+    done("create", tmp_path, "a")
+    done("merge", tmp_path, "--below", "16MiB", "--dry-run")
+    done("scrub", tmp_path, "--rate", "32MiB")
+    done("recompress", tmp_path, "--older-than-ms", "7d", "--dry-run")
+    wrong = run("merge", tmp_path, "--below", "7d", "--dry-run")
+    assert (wrong.code, "such as 64MiB" in wrong.err) == (2, True)
