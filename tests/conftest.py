@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,16 @@ from tests.support.crashed_stores import let_go, remember_stores
 # Seconds belong to the benchmarks: a busy machine must not fail a property.
 settings.register_profile("cursus", deadline=None)
 settings.load_profile("cursus")
+
+_FILES = 8192
+
+
+def pytest_configure() -> None:
+    """Most users may have 1,024 files open; tests that crash stores in a loop leave more open."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
+    if allowed not in (resource.RLIM_INFINITY, max(allowed, enough)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, most))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
 import pytest
 
 from storage_core import Store
@@ -38,9 +39,11 @@ def submit(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a program against the working tree; in a session of its own, because one kills itself."""
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    # Where spark-submit looks for Spark itself, it splits the path of Python at spaces.
+    spark = {"SPARK_HOME": str(Path(pyspark.__file__).parent)}
     return subprocess.run(
         command,
-        env={**os.environ, **python, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, **python, **spark, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=TEN_MINUTES - 60,
