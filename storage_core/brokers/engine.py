@@ -80,7 +80,7 @@ class BrokerEngine(BaseEngine):
         while True:
             stat = intents.directory_stat()
             ends = self._ends(topic, count)
-            pending = intents.pending()
+            pending = intents.pending(replaced=True)
             # A commit that came and went between two ends would show on the later one alone.
             if intents.unchanged_since(stat) or ends == self._ends(topic, count):
                 break
@@ -159,13 +159,23 @@ class BrokerEngine(BaseEngine):
 
     def repair(self) -> list[RecoveryReport]:
         self.require_writable()
-        self.committer.finish_pending()
-        reports = []
+        reports, failed = list[RecoveryReport](), list[StorageError]()
+        try:
+            self.committer.finish_pending()
+        except StorageError as error:
+            failed.append(error)
         for topic in self.topics():
             for partition in range(self._catalog.get(topic).partitions):
                 log = self.log(topic, partition)
-                end = self.guarded(log.recovered_end)
+                try:
+                    end = self.guarded(log.recovered_end)
+                except StorageError as error:
+                    # One partition must not keep the others from being repaired.
+                    failed.append(error)
+                    continue
                 reports.append(RecoveryReport(topic, partition, end, log.cut_bytes))
+        if failed:
+            raise failed[0]
         return reports
 
     def flush(self) -> None:

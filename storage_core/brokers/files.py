@@ -239,9 +239,9 @@ class RowFiles:
         directory, files = self._of.directory(), []
         for segment in self._of.files():
             path = f"{directory}/{segment.name}"
-            stat = self._vfs.stat(path)
+            stat = self._vfs.stat(path) if segment.number >= number else None
             start = position if segment.number == number else 0
-            if stat is not None and segment.number >= number and stat.size > start:
+            if stat is not None and stat.size > start:
                 files.append((path, start, stat.size))
         return FilesAfter(self._vfs, files)
 

@@ -62,6 +62,8 @@ class Intent:
     plain: bool
     topics: dict[str, str]
     partitions: tuple[PartitionIntent, ...]
+    replaces: str = ""
+    """The intent that this one takes the place of; both go together."""
 
     def names(self, topic: str | None, partition: int | None) -> bool:
         """Whether the commit adds records to this partition."""
@@ -104,11 +106,13 @@ class Intents:
 
     def remove(self, intent: Intent) -> None:
         """Remove the intent of a commit whose records and ledger entries are durable."""
-        with suppress(FileNotFoundError):
-            self._vfs.unlink(self._path(intent.transaction))
-        self._vfs.fsync_dir(self.directory)
+        # The replaced one last: until it goes, readers stop where it began.
+        for transaction in filter(None, (intent.transaction, intent.replaces)):
+            with suppress(FileNotFoundError):
+                self._vfs.unlink(self._path(transaction))
+            self._vfs.fsync_dir(self.directory)
 
-    def pending(self) -> list[Intent]:
+    def pending(self, *, replaced: bool = False) -> list[Intent]:
         """All intents. It costs one listing, and parses each intent once.
 
         Raises:
@@ -116,7 +120,9 @@ class Intents:
                 name it.
         """
         with typed_metadata_errors():
-            return self._pending()
+            found = self._pending()
+        gone = set() if replaced else {intent.replaces for intent in found}
+        return [intent for intent in found if intent.transaction not in gone]
 
     def _pending(self) -> list[Intent]:
         try:
@@ -164,7 +170,7 @@ class Intents:
     def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
         """By partition where the first pending commit begins: the end for readers."""
         found: dict[int, int] = {}
-        for intent in self.pending():
+        for intent in self.pending(replaced=True):
             for part in intent.partitions:
                 if (part.topic, part.topic_uuid) == (topic, topic_uuid):
                     start = found.get(part.partition, part.start)
@@ -196,6 +202,9 @@ class Intents:
                 plain=bool(fields["plain"]),
                 topics=topics,
                 partitions=tuple(self._partition(entry, topics) for entry in fields["partitions"]),
+                replaces=check_name("transaction", fields["replaces"])
+                if "replaces" in fields
+                else "",
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidNameError) as error:
             raise DamagedMetadataError(
@@ -224,6 +233,8 @@ class Intents:
 
 def _fields(intent: Intent) -> dict[str, Any]:
     fields = asdict(intent)
+    if not intent.replaces:
+        del fields["replaces"]
     for entry in fields["partitions"]:
         for name in ("before", "skip"):
             if not entry[name]:

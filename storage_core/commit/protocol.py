@@ -187,7 +187,7 @@ class Committer(Generic[Log]):
     def _commit(self, request: _Request, decided: list[Intent]) -> CommitResult:
         topics = {name: self._logs.topic(name) for name in request.topics}
         with self._locked_names(request.app, request.job):
-            self._require_finished(request.app)
+            self._require_finished(request.app, request.job)
             due = self._not_in_ledger(request, topics)
             if topics and not due:
                 drop_staging(self._vfs, self._staging, request.job)
@@ -226,15 +226,16 @@ class Committer(Generic[Log]):
             )  # fmt: skip
         return due
 
-    def _require_finished(self, app: str) -> None:
-        """Raise if an earlier commit of the application is pending: it must be finished first.
+    def _require_finished(self, app: str, job: str) -> None:
+        """Raise if an earlier commit of the application or job is pending: it comes first.
 
-        The ledger has only the last version of an application.
+        The ledger has only the last version of an application, and a job has one staging.
         """
-        pending = [intent for intent in self._intents.pending() if intent.app == app]
+        pending = [each for each in self._intents.pending() if app == each.app or job == each.job]
         if pending:
             raise CommitPendingError(
-                f"an earlier commit of {app!r} is pending. The next writer finishes it.",
+                f"an earlier commit of {app!r}, job {job}, is pending. The next writer finishes "
+                "it.",
                 transactions=[intent.transaction for intent in pending],
             )
 
@@ -254,13 +255,20 @@ class Committer(Generic[Log]):
 
     def finish_pending(self, error: CommitPendingError | None = None) -> None:
         """Finish interrupted commits and wait for running ones: all, or those in ``error``."""
+        failed: StorageError | None = None
         for intent in self._intents.pending():
             if (
                 error is None
                 or intent.transaction in error.transactions
                 or intent.names(error.topic, error.partition)
             ):
-                self.roll_forward(intent)
+                try:
+                    self.roll_forward(intent)
+                except StorageError as problem:
+                    # One that needs a decision must not keep the others from being finished.
+                    failed = failed or problem
+        if failed is not None:
+            raise failed
 
     def roll_forward(self, intent: Intent) -> None:
         """Finish an interrupted commit. Safe if another process has just finished it."""
@@ -284,7 +292,11 @@ class Committer(Generic[Log]):
             self.decide(intent)
             wanted = {(part.topic, part.partition) for part in self.alive(intent)}
             with self._locked_partitions(wanted, past_barrier=True) as logs:
-                self.finish(self.without_recreated(intent), logs)
+                try:
+                    self.finish(self.without_recreated(intent), logs)
+                except OSError as error:
+                    # Typed here: a failed read of the staging says nothing about the partitions.
+                    raise outcome_unknown(intent, error) from error
 
     @contextmanager
     def locked(self, intent: Intent) -> Iterator[bool]:
@@ -293,7 +305,10 @@ class Committer(Generic[Log]):
             names = {found.transaction for found in self._intents.pending()}
             wanted = {(part.topic, part.partition) for part in self.alive(intent)}
             with self._locked_partitions(wanted, past_barrier=True):
-                yield intent.transaction in names
+                try:
+                    yield intent.transaction in names
+                except OSError as error:
+                    raise outcome_unknown(intent, error) from error
 
     def plan(
         self,

@@ -31,26 +31,18 @@ def finish_commit(
     with committer.locked(intent) as is_pending:
         if not is_pending:
             return
-        others = [
-            found
-            for found in state.intents.pending()
-            if found.job == intent.job and found.transaction != transaction
-        ]
-        if others:  # an earlier call was interrupted after it wrote the rest
-            rest = others[0]
-        else:
-            alive = {(part.topic, part.partition) for part in committer.alive(intent)}
-            rest = replace(
-                intent,
-                transaction=str(uuid.uuid4()),
-                partitions=tuple(
-                    fingerprints.rebased(part)
-                    for part in intent.partitions
-                    if (part.topic, part.partition) in alive
-                ),
-            )
-            committer.decide(rest)
-        state.intents.remove(intent)
+        alive = {(part.topic, part.partition) for part in committer.alive(intent)}
+        rest = replace(
+            intent,
+            transaction=str(uuid.uuid4()),
+            partitions=tuple(
+                fingerprints.rebased(part)
+                for part in intent.partitions
+                if (part.topic, part.partition) in alive
+            ),
+            replaces=intent.transaction,
+        )
+        committer.decide(rest)
     committer.roll_forward(rest)
 
 
@@ -62,7 +54,7 @@ def give_up_commit(
     with committer.locked(intent) as is_pending:
         if is_pending:
             state.intents.remove(intent)
-    drop_staging(vfs, state.staging, intent.job)
+            drop_staging(vfs, state.staging, intent.job)
 
 
 def _find(state: CommitState, transaction: str) -> Intent:

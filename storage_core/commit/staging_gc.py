@@ -29,18 +29,21 @@ class StagingGc:
         self._config = config
         self._swept: float | None = None
 
-    def sweep_if_due(self) -> None:
-        """Sweep unless the last sweep is recent. It logs a failure: the commit itself succeeded."""
+    def sweep_if_due(self, committing: str = "") -> None:
+        """Sweep unless the last sweep is recent. It logs a failure: the commit is over.
+
+        The staging of the job that was just ``committing`` stays: the job may be tried again.
+        """
         now = self._vfs.monotonic()
         if self._swept is not None and now - self._swept < SWEEP_INTERVAL_S:
             return
         self._swept = now
         try:
-            self.sweep(self._vfs.now_us() - self._config.staging_ttl_ms * 1000)
+            self.sweep(self._vfs.now_us() - self._config.staging_ttl_ms * 1000, committing)
         except (OSError, StorageError) as error:
             _log.warning("old staging was not removed: %s", error)
 
-    def sweep(self, oldest_us: int) -> None:
+    def sweep(self, oldest_us: int, committing: str = "") -> None:
         """Remove what no process has changed since ``oldest_us``.
 
         A job that an intent names stays. The job's name is locked meanwhile, so that no process can
@@ -48,7 +51,7 @@ class StagingGc:
         """
         intents, ledger = self._state.intents, self._state.ledger
         for job in self._jobs():
-            if not self._is_abandoned(job, oldest_us):
+            if job == committing or not self._is_abandoned(job, oldest_us):
                 continue
             # A timeout means that another process commits or aborts this job now.
             with suppress(LockTimeoutError), ledger.lock_names([job], 0):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import CommitPendingError, InvalidCommitError, RecoveryNeededError
+from ..errors import CommitPendingError, InvalidCommitError, RecoveryNeededError, StorageError
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
@@ -92,8 +92,13 @@ class BaseEngine(ABC):
         self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
     ) -> CommitResult:
         names = tuple(topics)
-        result = self.guarded(lambda: self.committer.commit(job, parts, names, app, version))
-        self.staging_gc.sweep_if_due()
+        try:
+            result = self.guarded(lambda: self.committer.commit(job, parts, names, app, version))
+        except StorageError:
+            # Abandoned staging may be what fills the disk.
+            self.staging_gc.sweep_if_due(committing=job)
+            raise
+        self.staging_gc.sweep_if_due(committing=job)
         return result
 
     def abort(self, job: str, app: str) -> None:

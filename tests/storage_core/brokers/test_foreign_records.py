@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -53,14 +54,16 @@ def killed_commit(root: Path, layout: str, changes: int) -> bool:
     return False
 
 
-def broker_appends(root: Path, layout: str, partition: int) -> None:
+def broker_appends(
+    root: Path, layout: str, partition: int, theirs: Sequence[bytes] = THEIRS
+) -> None:
     """What a broker does: it knows nothing of our intents, cuts a torn record and appends."""
     kept = root / ".cursus-spark"
     aside = root.parent / f"{root.name}.aside"
     kept.rename(aside)
     try:
         with Store.open(root, layout=layout, config=CONFIG) as broker:
-            broker.append(TOPIC, partition, THEIRS)
+            broker.append(TOPIC, partition, theirs)
     finally:
         shutil.rmtree(kept, ignore_errors=True)
         aside.rename(kept)
@@ -207,6 +210,72 @@ def test_finishing_after_them_may_be_killed_before_any_change(tmp_path: Path, la
         if not died:
             break
     assert changes > 10
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_more_than_the_commit_adds_to_an_empty_log_drops_no_commit(
+    tmp_path: Path, layout: str
+) -> None:
+    root = tmp_path / "log"
+    make(root, layout, [])
+    vfs = faulty(root)
+    store = Store(vfs, CONFIG, layout)
+    parts = staged(store)
+    vfs.fail("pwritev", errno.EIO, path=".log")
+    with pytest.raises(CommitUnknownError):
+        store.commit("job", parts, app="app", version=1)
+    theirs = [b"%d" % number * 400 for number in range(50)]
+    broker_appends(root, layout, 1, theirs)
+    with Store.open(root, layout=layout, config=CONFIG) as after:
+        with pytest.raises(ForeignRecordsError):
+            after.append(TOPIC, 0, [b"next"])
+        (pending,) = after.pending_commits()
+        after.finish_commit(pending.transaction)
+        assert [values(after, partition) for partition in (0, 1)] == [OURS, [*theirs, *OURS]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_failed_read_of_the_staging_closes_no_partition(tmp_path: Path, layout: str) -> None:
+    root = tmp_path / "log"
+    make(root, layout, BEFORE)
+    vfs = faulty(root)
+    store = Store(vfs, CONFIG, layout)
+    parts = staged(store)
+    vfs.fail("pwritev", errno.EIO, path=".log", nth=5)
+    with pytest.raises(CommitUnknownError):
+        store.commit("job", parts, app="app", version=1)
+    vfs = faulty(root)
+    after = Store(vfs, CONFIG, layout)
+    vfs.fail("pread", errno.EIO, path="/staging/")
+    with pytest.raises(CommitUnknownError):
+        after.append(TOPIC, 0, [b"next"])
+    after.append(TOPIC, 0, [b"next"])
+    assert values(after, 0) == [*BEFORE, *OURS, b"next"]
+
+
+def test_a_pending_commit_keeps_its_staging_from_a_job_of_its_name(tmp_path: Path) -> None:
+    root = interrupted(tmp_path, "rustlog")
+    with Store.open(root, config=CONFIG) as store:
+        store.create_topic("other")
+        stage = store.stage("job")
+        stage.write("other", 0, columns_of([b"other"]))
+        with pytest.raises(ForeignRecordsError):
+            store.commit("job", stage.finish(), app="another")
+        (pending,) = store.pending_commits()
+        store.finish_commit(pending.transaction)
+        assert values(store, 0) == [*BEFORE, *OURS]
+
+
+def test_a_commit_that_waits_for_a_decision_stops_no_repair_elsewhere(tmp_path: Path) -> None:
+    root = interrupted(tmp_path, "rustlog")
+    with Store.open(root, config=CONFIG) as store:
+        store.create_topic("other")
+        store.append("other", 0, [b"whole"])
+    (file,) = (path for path in root.rglob("*.log") if "other" in str(path))
+    file.write_bytes(file.read_bytes() + b"\0\0\0")
+    with Store.open(root, config=CONFIG) as store, pytest.raises(ForeignRecordsError):
+        store.repair()
+    assert not file.read_bytes().endswith(b"\0\0\0")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
