@@ -32,6 +32,7 @@ from ..types import Int64s
 from ..vfs import Vfs
 
 _DECODED_FRAMES = 16
+_HEADERS_WINDOW = 64 << 10
 IndexState = Literal["sealed", "open", "stale", "missing"]
 
 
@@ -80,6 +81,37 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
         if not headers:
             return None
         return TimeSpan(headers[0].min_timestamp, max(each.max_timestamp for each in headers))
+
+
+class Contents(NamedTuple):
+    """Records of a segment, and their smallest and largest time if it has any."""
+
+    records: int
+    first_time: int | None
+    last_time: int | None
+
+
+def contents(vfs: Vfs, path: str, base: int, end: int) -> Contents:
+    """What the frames of a segment hold below offset ``end``, from their headers.
+
+    After damage every offset counts as a record: ``check`` reports it.
+    """
+    records, offset = 0, base
+    times: list[int] = []
+    with (
+        open_source(vfs, path, _HEADERS_WINDOW) as source,
+        suppress(BrokenFrameError),
+    ):
+        for frame in walk_frames(source, base, bodies=False):
+            if frame.end_offset > end:
+                break
+            offset, header = frame.end_offset, frame.header
+            if header.records:  # else it only covers a hole of compaction
+                records += header.records
+                low, high = times or (header.min_timestamp, header.max_timestamp)
+                times = [min(low, header.min_timestamp), max(high, header.max_timestamp)]
+    first, last = times or (None, None)
+    return Contents(records + max(0, end - offset), first, last)
 
 
 def time_order(vfs: Vfs, path: str, base: int, *, sealed: bool) -> TimeOrder | None:

@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...checks.inspect import time_order, time_span
+from ...checks.inspect import Contents, contents, time_order
 from ...errors import StorageError
 from ...format.file_names import segments_directory
 from ...segments.listing import list_segments
 from ...store.store import Store
+from ...types import SegmentInfo
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One segment. Times are approximate, and None if the layout stores no timestamps."""
+    """One segment. Its smallest and largest time are None if the layout stores no timestamps."""
 
     base: int
     end: int
     path: str
     size: int
     sealed: bool
+    records: int
     first_time: int | None = None
     last_time: int | None = None
 
@@ -46,8 +48,8 @@ class PartitionFacts:
 
     @property
     def records(self) -> int:
-        """Number of offsets in the log: its records, and the holes between them."""
-        return self.end - self.start
+        """Number of records in the log, without the holes that compaction leaves."""
+        return sum(segment.records for segment in self.segments)
 
     @property
     def size(self) -> int:
@@ -146,23 +148,34 @@ def recovery_due(store: Store, topic: str, partition: int) -> bool:
 
 def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -> PartitionFacts:
     bounds = store.offsets(topic, partition)
-    segments = []
-    for found in store.segments(topic, partition):
-        span = None
-        if times and store.layout == "native":
-            try:
-                span = time_span(store.vfs, found.path)
-            except OSError:  # deleted meanwhile, or unreadable: check reports it
-                span = None
-        moments = (None, None) if span is None else span
-        segments.append(
-            SegmentFacts(found.base, found.end, found.path, found.size, found.sealed, *moments)
-        )
+    segments = [
+        _facts_of_segment(store, topic, partition, found)
+        for found in store.segments(topic, partition)
+    ]
     due = recovery_due(store, topic, partition)
     in_order = _times_in_order(store, segments) if times and store.layout == "native" else None
     return PartitionFacts(
         topic, partition, bounds.start, bounds.end, tuple(segments), due, in_order
     )
+
+
+def _facts_of_segment(store: Store, topic: str, partition: int, found: SegmentInfo) -> SegmentFacts:
+    inside = Contents(found.end - found.base, None, None)
+    try:
+        if store.layout == "native":
+            inside = contents(store.vfs, found.path, found.base, found.end)
+        elif _is_compacted(store, found.path):
+            batches = store.read(topic, partition, found.base, found.end, columns=["offset"])
+            inside = inside._replace(records=sum(batch.num_rows for batch in batches))
+    except (OSError, StorageError):  # deleted meanwhile, or unreadable: check reports it
+        pass
+    return SegmentFacts(found.base, found.end, found.path, found.size, found.sealed, *inside)
+
+
+def _is_compacted(store: Store, path: str) -> bool:
+    """Whether the cursus broker's mark of a compacted file is there."""
+    directory, _, name = path.rpartition("/")
+    return any(each.startswith(f"{name}.compacted-") for each in store.vfs.listdir(directory))
 
 
 def _times_in_order(store: Store, segments: Sequence[SegmentFacts]) -> bool:

@@ -17,6 +17,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """A browser loads and runs nothing, even if a topic name or an error contains markup."""
 
 
+_TILE_DIGITS = 8
+
+
 def page(report: StoreReport) -> str:
     """The whole page."""
     body = [
@@ -25,7 +28,7 @@ def page(report: StoreReport) -> str:
         _tiles(report),
         _problems(report),
         *(_topic(topic, report.lags) for topic in report.topics),
-        f"<footer>Written by cursus {__version__}. Records are counted by offsets; bytes are the "
+        f"<footer>Written by cursus {__version__}. Bytes are the "
         "sizes of the log files. Point at a block or a bar to see its numbers.</footer>",
     ]
     return (
@@ -54,10 +57,15 @@ def _tiles(report: StoreReport) -> str:
         kind = "bad" if errors else "warn" if report.problems else "good"
         tiles.append((kind, number(len(report.problems)), "problems"))
     shown = "".join(
-        f'<div class="tile {kind}"><b>{value}</b><span>{label}</span></div>'
+        f'<div class="tile {kind}"><b{_fitted(value)}>{value}</b><span>{label}</span></div>'
         for kind, value, label in tiles
     )
     return f'<div class="tiles">{shown}</div>'
+
+
+def _fitted(value: str) -> str:
+    """A smaller font for a number that is wider than its tile."""
+    return ' class="long"' if len(value) > _TILE_DIGITS else ""
 
 
 def _problems(report: StoreReport) -> str:

@@ -26,6 +26,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .tile { padding: 12px 14px; } .tile b { display: block; font-size: 21px; line-height: 1.25;
   font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
+.tile b { overflow-wrap: anywhere; } .tile b.long { font-size: 14px; line-height: 1.9; }
 .tile.good b { color: var(--green); } .tile.bad b { color: var(--red); }
 .tile.warn b { color: var(--amber); }
 .card { padding: 20px 22px; margin: 0 0 20px; }

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import Store
+from storage_core import Store, StoreConfig
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
-from tests.support.stores import T0
+from tests.support.stores import T0, overwrite
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -77,3 +77,39 @@ def test_describe_looks_into_the_first_frames_of_the_active_segment(tmp_path: Pa
         store.append(TOPIC, 1, [b"v"] * 3, timestamps=[T0, T0 + 2, T0 + 1])
     (found,) = done("describe", tmp_path, "--json").json["topics"]
     assert [part["times_in_order"] for part in found["partitions"]] == [True, False]
+
+
+def compacted(path: Path, layout: str) -> int:
+    """A store whose compaction leaves holes; returns how many records it still has."""
+    config = StoreConfig(
+        segment_bytes=4096, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0
+    )
+    with Store.open(path, layout=layout, create=True, config=config) as store:
+        store.create_topic(TOPIC)
+        for number in range(40):
+            store.append(TOPIC, 0, [b"v" * 300] * 2, keys=[b"same", b"%d" % (number % 3)])
+        store.compact(TOPIC, policy="compact", min_dirty_ratio=0)
+        left = sum(int(batch.num_rows) for batch in store.read(TOPIC, 0))
+    assert 0 < left < 80
+    return left
+
+
+@pytest.mark.parametrize("layout", ["native", "cursus-broker"])
+def test_holes_of_compaction_are_no_records(tmp_path: Path, layout: str) -> None:
+    left = compacted(tmp_path, layout)
+    (found,) = done("topics", tmp_path, "--json").json
+    assert found["records"] == left
+    assert done("topics", tmp_path).lines[1].split()[3] == str(left)
+    (topic,) = done("describe", tmp_path, "--json").json["topics"]
+    (partition,) = topic["partitions"]
+    assert (topic["records"], partition["records"], partition["end"]) == (left, left, 80)
+    assert sum(segment["records"] for segment in partition["segments"]) == left
+    assert f"{left} records" in done("report", tmp_path).out
+
+
+def test_damage_does_not_hide_the_records_around_it(tmp_path: Path) -> None:
+    timed(tmp_path)
+    (file,) = tmp_path.rglob("*.log")
+    overwrite(file, lambda data: data.__setitem__(4, data[4] ^ 1))
+    (found,) = done("topics", tmp_path, "--json").json
+    assert found["records"] == 10

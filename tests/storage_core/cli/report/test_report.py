@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
+from storage_core.cli.inspect.store_facts import PartitionFacts, SegmentFacts, TopicFacts
+from storage_core.cli.report.page import page
+from storage_core.cli.report.statistics import StoreReport, TopicReport
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
-from tests.support.stores import overwrite
+from tests.support.stores import T0, overwrite
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 _VOID = ("meta",)
@@ -112,6 +115,29 @@ def test_an_empty_store_and_a_sample_make_a_page_too(tmp_path: Path) -> None:
 
 def test_without_a_file_the_page_goes_to_standard_output(tmp_path: Path) -> None:
     assert done("report", timed(tmp_path)).out.startswith("<!doctype html>")
+
+
+def test_the_time_axis_begins_with_the_oldest_record_wherever_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Store.open(path, create=True) as store:
+        store.create_topic(TOPIC)
+        for second in (50, 10, 90, 60):  # one frame each, the oldest and the latest inside
+            store.append(TOPIC, 0, [b"v"], timestamps=[T0 + second * 1_000_000])
+    page = report(path)
+    first, last = "2023-11-14 22:13:30Z", "2023-11-14 22:14:50Z"
+    # The axis of the segments, and those of the two rates.
+    assert len(re.findall(rf"(?<!from )(?<!, ){first} +{last}", page.text)) == 3
+
+
+def test_a_number_that_is_wider_than_its_tile_gets_a_smaller_font(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    facts = SegmentFacts(0, 1, "x", 1, False, 1_234_567_890)
+    partition = PartitionFacts(TOPIC, 0, 0, 1, (facts,), False)
+    topic = TopicReport(TopicFacts(TOPIC, 1, "", {}, (partition,)), None, None, None)
+    text = page(StoreReport(str(path), "native", T0, (topic,), (), None))
+    assert '<b class="long">1,234,567,890</b><span>records' in text
+    assert "<b>1</b><span>topics" in text
+    assert ".tile b.long { font-size: 14px" in text
 
 
 @pytest.mark.slow
