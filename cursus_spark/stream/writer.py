@@ -16,7 +16,7 @@ from ..options.query_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from ..write.task import write_rows
-from ..write.task_commit import TaskCommit, check_messages, parts_of
+from ..write.task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
 
 _log = logging.getLogger("cursus_spark")
 # Properties by which a task knows its query. The commit runs on another writer object, in another
@@ -58,13 +58,14 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
                     "Nothing was committed; restart the query.",
                 )
             topics = [] if self._options.topic is None else [self._options.topic]
-            result = store.commit(
-                first.job,
-                parts_of(checked),
-                topics=topics,
-                app=self._options.txn_app_id or first.query_id,
-                version=batchId,
-            )
+            with asking_for_shared_files(self._options.path, checked):
+                result = store.commit(
+                    first.job,
+                    parts_of(checked),
+                    topics=topics,
+                    app=self._options.txn_app_id or first.query_id,
+                    version=batchId,
+                )
             if result.skipped:
                 _log.warning(
                     "batch %s of query %s was committed before: nothing was added",

@@ -7,6 +7,7 @@ succeeded.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -44,7 +45,7 @@ def write_rows(
             for routed in router.route(batch):
                 handler = stage.get_handler(routed.topic, routed.partition)
                 handler.append(routed.columns)
-        return TaskCommit(job, tuple(stage.finish()))
+        return TaskCommit(job, tuple(stage.finish()), host=os.uname().nodename)
 
 
 def _partition_counts(store: Store, options: StreamWriteOptions) -> Callable[[str], int]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from storage_core import StagedPart
+from storage_core import StagedPart, StorageError
 
-from ..errors import cursus_error
+from ..errors import CursusError, cursus_error
 
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """The parts that one task staged, and its job; in a stream also the query and its batch."""
+    """The parts that one task staged, and its job; in a stream also the query and its batch.
+
+    ``host`` is the machine of the task.
+    """
 
     job: str
     parts: tuple[StagedPart, ...]
     query_id: str | None = None
     batch_id: int | None = None
+    host: str = ""
 
 
 def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
@@ -42,6 +48,31 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
             "the tasks' messages name several jobs. Nothing was committed; run the write again.",
         )
     return checked
+
+
+@contextmanager
+def asking_for_shared_files(path: str, messages: Sequence[TaskCommit]) -> Iterator[None]:
+    """Ask whether all nodes see the directory, if the driver misses a file that a task staged."""
+    try:
+        yield
+    except StorageError as error:
+        if error.code != "COMMIT_INVALID":
+            raise
+        for message in messages:
+            for part in message.parts:
+                if not os.path.exists(os.path.join(path, part.path)):
+                    raise _not_shared(path, message.host, part.path) from error
+        raise
+
+
+def _not_shared(path: str, host: str, file: str) -> CursusError:
+    return cursus_error(
+        "COMMIT_INVALID",
+        f"Does every node see the directory {path}? A task on host '{host}' wrote {file}, but the "
+        f"driver on host '{os.uname().nodename}' does not find it. See docs/operations.md, 'File "
+        "systems'. If every node sees the directory: the job was aborted, or its staging was "
+        "deleted. Nothing was committed; run the write again.",
+    )
 
 
 def parts_of(messages: Sequence[TaskCommit]) -> list[StagedPart]:

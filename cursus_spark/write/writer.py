@@ -17,7 +17,7 @@ from ..options.query_options import WriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from .task import write_rows
-from .task_commit import TaskCommit, check_messages, parts_of
+from .task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
 
 _log = logging.getLogger("cursus_spark")
 
@@ -41,13 +41,15 @@ class CursusWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the records that all tasks staged."""
         with one_line_errors(), open_for_write(self._options) as store:
-            result = store.commit(
-                self._job,
-                parts_of(check_messages(messages)),
-                topics=self._topics(),
-                app=self._options.txn_app_id,
-                version=self._options.txn_version or 0,
-            )
+            checked = check_messages(messages)
+            with asking_for_shared_files(self._options.path, checked):
+                result = store.commit(
+                    self._job,
+                    parts_of(checked),
+                    topics=self._topics(),
+                    app=self._options.txn_app_id,
+                    version=self._options.txn_version or 0,
+                )
             if result.skipped:
                 _log.warning(
                     "txnAppId '%s' committed txnVersion %s before: nothing was written",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
@@ -39,6 +43,24 @@ def test_neither_does_a_task_whose_rows_name_their_topics(tmp_path: Path) -> Non
         writer.write(iter(()))
     writer.abort([])
     assert not path.exists()
+
+
+def test_a_commit_without_the_staged_files_asks_whether_all_nodes_see_the_directory(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    writer = source(path, topic="orders", createTopic="true").writer(ROWS, False)
+    staged = writer.write(iter([pa.record_batch({"value": ["a"]})]))
+    (part,) = staged.parts
+    assert staged.host == os.uname().nodename
+    shutil.rmtree(path / "staging")
+    with pytest.raises(CursusError, match="COMMIT_INVALID") as caught:
+        writer.commit([replace(staged, host="worker-7")])
+    assert str(caught.value).startswith(
+        f"[CURSUS_COMMIT_INVALID] Does every node see the directory {path}? A task on host "
+        f"'worker-7' wrote {part.path}, but the driver on host '{os.uname().nodename}' does not "
+        "find it. See docs/operations.md, 'File systems'."
+    )
 
 
 def test_in_a_store_that_is_there_the_topic_is_missed(tmp_path: Path) -> None:
