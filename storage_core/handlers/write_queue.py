@@ -30,6 +30,7 @@ _NEVER = 1 << 62
 PLAIN_BYTES = 32 << 10
 """Every layout that stores keys or values stores them up to this number of bytes."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.1
+_WARNING_INTERVAL_S = 1.0
 _log = logging.getLogger("storage_core")
 
 
@@ -49,6 +50,8 @@ class WriteQueue(ABC):
         self._work = threading.Condition(self._meta)
         self._room = threading.Condition(self._meta)
         self._waiting_for_room = 0
+        self._unreported = 0
+        self._warn_again_at = float("-inf")
         self._open = Batch(vfs.monotonic(), self._hurry)
         self._sealed: deque[Batch] = deque()
         self._urgent = False
@@ -102,13 +105,26 @@ class WriteQueue(ABC):
         with self._meta:
             if self._wait_for_room():
                 return self._put(row)
+        self._warn_of_full_queue()
+        return self._append_now(row)
+
+    def _warn_of_full_queue(self) -> None:
+        """Log that a record is written synchronously: once a second at most, with a count."""
+        with self._meta:
+            self._unreported += 1
+            now = self._vfs.monotonic()
+            if now < self._warn_again_at:
+                return
+            self._warn_again_at, count = now + _WARNING_INTERVAL_S, self._unreported
+            self._unreported = 0
         _log.warning(
-            "%s: the queue of %d records stayed full for %d ms; writing synchronously",
+            "%s: the queue of %d records stayed full for %d ms; writing synchronously (%d records "
+            "since the last warning)",
             self.name,
             self._capacity,
             self._timeout_s * 1000,
+            count,
         )
-        return self._append_now(row)
 
     def _append_now(self, row: Row, *, sync: bool = False) -> Future[int]:
         """Queue a record even if the queue is full, and write all records in this thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -67,6 +68,24 @@ def test_channel_overflow_falls_back_to_a_synchronous_write_in_order(
     assert [future.result() for future in [*futures, *extra]] == list(range(11))
     handler.close()
     assert stored(tmp_path) == [b"%d" % number for number in range(11)]
+
+
+def test_a_full_queue_warns_once_a_second_with_a_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vfs, clock = faulty(tmp_path), [1000.0]
+    monkeypatch.setattr(vfs, "monotonic", lambda: clock[0])
+    with (
+        handler_on(vfs, channel_buffer_size=1, disk_write_timeout_ms=0) as handler,
+        caplog.at_level(logging.WARNING, "storage_core"),
+    ):
+        monkeypatch.setattr(handler, "_wait_for_room", lambda: False)
+        for number in range(25):  # four of them a second
+            handler.append(b"%d" % number, key=b"k")
+            clock[0] += 0.25
+    written = [re.findall(r"\((\d+) records", record.getMessage()) for record in caplog.records]
+    assert written == [["1"], *[["4"]] * 6]
+    assert stored(tmp_path) == [b"%d" % number for number in range(25)]
 
 
 def test_rotation(tmp_path: Path) -> None:
