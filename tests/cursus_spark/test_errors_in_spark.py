@@ -63,8 +63,13 @@ READ = {
         "startingOffsetsByTimestampStrategy", "one of error, latest", "earliest"
     ),
     "endingOffsets": offsets("endingOffsets", '{"orders":1}'),
-    "endingTimestamp": invalid("endingTimestamp", _TIME, "-5"),
+    "endingTimestamp": (
+        "-5",
+        "[CURSUS_OPTION_INVALID] Option 'endingTimestamp': '-5' is not a time in milliseconds from "
+        "1970 to 9999.",
+    ),
     "endingOffsetsByTimestamp": times("endingOffsetsByTimestamp", "latest"),
+    "timestampMode": invalid("timestampMode", "one of exact, offsets", "fuzzy"),
     "failOnDataLoss": invalid("failOnDataLoss", "true or false", "no"),
     "isolation": invalid("isolation", "one of read_committed, read_uncommitted", "serializable"),
     "includeHeaders": invalid("includeHeaders", "true or false", "yes"),
@@ -245,8 +250,8 @@ WRITES: dict[str, tuple[Callable[[Log], object], str]] = {
     ),
     "another number of partitions": (
         lambda log: log.write(log.values("v"), numPartitions=3),
-        "[CURSUS_PARTITION_COUNT] Topic 'orders' has 2 partitions, but numPartitions is 3. Leave "
-        "the option out, or add partitions to the topic.",
+        "[CURSUS_PARTITION_COUNT] Topic 'orders' has 2 partitions, but numPartitions is 3. "
+        "Remove the option, or add partitions to the topic.",
     ),
     "a partition that is not there": (
         lambda log: log.write(log.frame([("v", 2)], "value string, partition int")),
