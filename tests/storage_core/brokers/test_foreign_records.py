@@ -128,16 +128,22 @@ def next_writer_keeps(root: Path, layout: str, partition: int, kept: list[bytes]
     return False
 
 
-def interrupted(tmp_path: Path, layout: str) -> Path:
-    """A commit that was interrupted in its second partition, and a broker that went on there."""
+def failed_commit(tmp_path: Path, layout: str, before: list[bytes], *, write: int) -> Path:
+    """A commit whose nth write to a log fails: it is decided and not finished."""
     root = tmp_path / "log"
-    make(root, layout, BEFORE)
+    make(root, layout, before)
     vfs = faulty(root)
     store = Store(vfs, CONFIG, layout)
     parts = staged(store)
-    vfs.fail("pwritev", errno.EIO, path=".log", nth=5)
+    vfs.fail("pwritev", errno.EIO, path=".log", nth=write)
     with pytest.raises(CommitUnknownError):
         store.commit("job", parts, app="app", version=1)
+    return root
+
+
+def interrupted(tmp_path: Path, layout: str) -> Path:
+    """A commit that was interrupted in its second partition, and a broker that went on there."""
+    root = failed_commit(tmp_path, layout, BEFORE, write=5)
     broker_appends(root, layout, 1)
     with Store.open(root, layout=layout, config=CONFIG) as store:
         with pytest.raises(ForeignRecordsError):
@@ -216,14 +222,7 @@ def test_finishing_after_them_may_be_killed_before_any_change(tmp_path: Path, la
 def test_more_than_the_commit_adds_to_an_empty_log_drops_no_commit(
     tmp_path: Path, layout: str
 ) -> None:
-    root = tmp_path / "log"
-    make(root, layout, [])
-    vfs = faulty(root)
-    store = Store(vfs, CONFIG, layout)
-    parts = staged(store)
-    vfs.fail("pwritev", errno.EIO, path=".log")
-    with pytest.raises(CommitUnknownError):
-        store.commit("job", parts, app="app", version=1)
+    root = failed_commit(tmp_path, layout, [], write=1)
     theirs = [b"%d" % number * 400 for number in range(50)]
     broker_appends(root, layout, 1, theirs)
     with Store.open(root, layout=layout, config=CONFIG) as after:
@@ -236,14 +235,7 @@ def test_more_than_the_commit_adds_to_an_empty_log_drops_no_commit(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_failed_read_of_the_staging_closes_no_partition(tmp_path: Path, layout: str) -> None:
-    root = tmp_path / "log"
-    make(root, layout, BEFORE)
-    vfs = faulty(root)
-    store = Store(vfs, CONFIG, layout)
-    parts = staged(store)
-    vfs.fail("pwritev", errno.EIO, path=".log", nth=5)
-    with pytest.raises(CommitUnknownError):
-        store.commit("job", parts, app="app", version=1)
+    root = failed_commit(tmp_path, layout, BEFORE, write=5)
     vfs = faulty(root)
     after = Store(vfs, CONFIG, layout)
     vfs.fail("pread", errno.EIO, path="/staging/")
