@@ -136,6 +136,24 @@ class UnsupportedColumnError(StorageError):
     code = "COLUMN_UNSUPPORTED"
 
 
+class InvalidSchemaError(StorageError):
+    """A schema has a name, an id or a structure that is not allowed."""
+
+    code = "SCHEMA_INVALID"
+
+
+class SchemaMismatchError(StorageError):
+    """Rows or columns do not fit the schema of the topic. Nothing was written."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class UnsupportedTypeError(StorageError):
+    """A column has a type whose values a topic cannot store."""
+
+    code = "TYPE_UNSUPPORTED"
+
+
 class SegmentStateError(StorageError):
     """The state of a segment forbids the operation, such as an append to a sealed segment."""
 
@@ -249,5 +267,10 @@ class StoppedError(StorageError):
     code = "STOPPED"
 
 
-RECORD_ERRORS = (InvalidRecordError, RecordTooLargeError, UnsupportedColumnError)
+RECORD_ERRORS = (
+    InvalidRecordError,
+    RecordTooLargeError,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+)
 """Errors of single records: the log is unchanged, and other records can be stored."""

@@ -27,6 +27,8 @@ STORAGE_CORE = {
     "layouts": "the kinds of log directory: names, detection by file names, what each can do",
     "config": "every setting, its limits, YAML and environment",
     "io": "multi-step file operations that survive a crash between any two steps; locks",
+    "format.numbers": "numbers between Arrow and numpy, without pandas",
+    "schema": "the columns of typed topics: schema versions, their evolution, rows, keys",
     "format": "bytes on disk: columns, frames, sparse indexes, file names, the lock word",
     "metadata": "the store's small files: topics, identity, checkpoint, high watermark, groups",
     "segments": "the segment files of one partition: listed, written, sealed, read, truncated",

@@ -17,8 +17,8 @@ import pyarrow as pa
 from .. import arguments
 from ..errors import InvalidRecordError
 from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s, Integers
-from .numbers import number_column, numbers_of, starts_of
-from .record_sizes import bounds_of, check_sizes, record_bounds
+from .numbers import bounds_of, number_column, numbers_of, starts_of
+from .record_sizes import check_sizes, record_bounds
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

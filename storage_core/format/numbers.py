@@ -43,6 +43,13 @@ def starts_of(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, first)
 
 
+def bounds_of(lengths: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
+    """0, then the sum of the lengths so far: one number more than there are lengths."""
+    bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return bounds
+
+
 def is_present(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Which rows are not null."""
     bitmap = column.buffers()[0]

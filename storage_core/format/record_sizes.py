@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import RecordTooLargeError
-from ..types import Int64s, Integers
-from .numbers import lengths_of, starts_of
+from ..types import Integers
+from .numbers import bounds_of, lengths_of, starts_of
 
 
 def record_bounds(
@@ -33,13 +33,6 @@ def record_bounds(
 def _bounds(column: pa.Array) -> Integers:
     """Where the entries of a binary or text column begin, and where the last one ends."""
     return bounds_of(lengths_of(column)) if column.null_count else starts_of(column)
-
-
-def bounds_of(lengths: Integers) -> Int64s:
-    """0, then the sum of the lengths so far: one number more than there are lengths."""
-    bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=bounds[1:])
-    return bounds
 
 
 def fitting_rows(bounds: Integers, rows: int, size: int) -> int:

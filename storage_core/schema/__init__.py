@@ -1,0 +1,1 @@
+"""The columns of typed topics: schema versions, their evolution, rows, keys."""
