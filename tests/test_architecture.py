@@ -126,7 +126,7 @@ def test_every_module_belongs_to_a_listed_folder(package: str) -> None:
         folder
         for folder in FOLDERS[package]
         if not (ROOT / package / folder.replace(".", "/")).is_dir()
-        and not (ROOT / package / f"{folder}.py").is_file()
+        and not (ROOT / package / f"{folder.replace('.', '/')}.py").is_file()
     ] == []
 
 
