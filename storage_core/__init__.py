@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .layouts.registry import LAYOUT_NAMES
     from .maintenance.report import UpkeepProgress, UpkeepReport
     from .metadata.topic_file import TopicFile
+    from .schema.fields import Field, SchemaVersion
     from .store.store import Store
     from .types import OffsetRange, Problem, RecoveryReport, SegmentInfo, TimeRange
 else:
@@ -48,6 +49,7 @@ else:
             "layouts.registry": "LAYOUT_NAMES",
             "maintenance.report": "UpkeepProgress UpkeepReport",
             "metadata.topic_file": "TopicFile",
+            "schema.fields": "Field SchemaVersion",
             "store.store": "Store",
             "types": "OffsetRange Problem RecoveryReport SegmentInfo TimeRange",
         },
@@ -62,6 +64,7 @@ __all__ = [
     "DataLossError",
     "DiskHandler",
     "DiskManager",
+    "Field",
     "LAYOUT_NAMES",
     "LayoutNotFoundError",
     "NO_KEY",
@@ -71,6 +74,7 @@ __all__ = [
     "Progress",
     "ReadResult",
     "RecoveryReport",
+    "SchemaVersion",
     "SegmentInfo",
     "Stage",
     "StagedPart",

@@ -55,6 +55,7 @@ CURSUS_SPARK = {
     "compat": "names that only some releases of PySpark have",
     "errors": "the one error of the connector, and how errors of the engine become it",
     "schema": "the columns of a topic as Spark and Arrow see them",
+    "typed": "typed topics: Spark's types and the columns of a topic, in both directions",
     "options": "one table of options, parsed once on the driver",
     "store": "the store of a query, opened on the driver and in every task",
     "read": "batch reads: ranges, splits per segment, tasks",
