@@ -227,7 +227,7 @@ def canonical(found: pa.DataType, path: Path) -> tuple[pa.DataType, tuple[pa.Fie
     if any(is_list(found) for is_list in _LISTS):
         element = found.value_field.with_name(ELEMENT)
         return pa.list_(element), (element,)
-    if types.is_map(found):
+    if types.is_map(found) and not types.is_null(found.key_type):
         return found, (
             pa.field(KEY, found.key_type, nullable=False),
             pa.field(VALUE, found.item_type, found.item_field.nullable),
