@@ -1,7 +1,7 @@
 """A schema version as JSON: what a schema file holds.
 
-A field is an object of ``id``, ``name``, ``type`` and ``nullable``, with ``children`` if the type is
-nested and ``annotation`` if it has one. Nothing may be missing, and nothing else may be there.
+A field is an object of ``id``, ``name``, ``type`` and ``nullable``, with ``children`` if the type
+is nested and ``annotation`` if it has one. Nothing may be missing, and nothing else may be there.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ def to_json(schema: SchemaVersion) -> dict[str, Any]:
     return {"version": schema.version, "fields": [_field_to_json(item) for item in schema.fields]}
 
 
-def type_name(field: Field) -> str:
-    """The type of a field as the schema file has it, without what is inside a nested one."""
-    kind = field.type
+def type_name(kind: pa.DataType) -> str:
+    """A canonical type as the schema file names it, without what is inside a nested one."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
     if pa.types.is_struct(kind):
@@ -76,7 +75,7 @@ def type_name(field: Field) -> str:
 
 
 def _field_to_json(field: Field) -> dict[str, Any]:
-    name = type_name(field)
+    name = type_name(field.type)
     found: dict[str, Any] = {
         "id": field.id,
         "name": field.name,
