@@ -54,6 +54,7 @@ STORAGE_CORE = {
 CURSUS_SPARK = {
     "compat": "names that only some releases of PySpark have",
     "errors": "the one error of the connector, and how errors of the engine become it",
+    "logs": "the logger of the connector",
     "schema": "the columns of a topic as Spark and Arrow see them",
     "typed": "typed topics: Spark's types and the columns of a topic, in both directions",
     "options": "one table of options, parsed once on the driver",

@@ -7,7 +7,6 @@ read and written with the same options.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from pyspark import __version__ as pyspark_version
 
 from ..compat import READ_LIMITS_REACH_SOURCES
 from ..errors import cursus_error, shown
+from ..logs import logger
 from .known_names import check_known
 from .offsets import (
     check_batch_range,
@@ -51,7 +51,7 @@ _INSERT_HINT = (
 )
 _SELECT_HINT = " For a catalog table: SELECT ... FROM t WITH (path = '...', subscribe = '...')."
 
-_log = logging.getLogger("cursus_spark")
+_log = logger()
 
 
 def parse_read_options(

@@ -6,8 +6,8 @@ import datetime
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
 
 from storage_core import TimeRange
 
@@ -86,6 +86,14 @@ class OffsetSpec:
         }
         return OffsetSpec(self.option, other.default, topics, {**partitions, **self.partitions})
 
+    def without(self, topics: frozenset[str]) -> OffsetSpec:
+        """This spec without what it says about some topics."""
+        kept = {topic: bound for topic, bound in self.topics.items() if topic not in topics}
+        partitions = {
+            where: bound for where, bound in self.partitions.items() if where[0] not in topics
+        }
+        return replace(self, topics=kept, partitions=partitions)
+
     def describe(self) -> str:
         """The spec in a short, stable text, such as ``latest``."""
         named = {name: str(bound) for name, bound in self.bounds().items() if name}
@@ -114,6 +122,15 @@ class Subscription:
             return tuple(topic for topic, _ in self.partitions)
         return self.topics or ()
 
+    def without(self, topics: frozenset[str]) -> Subscription:
+        """This subscription without some of the topics that it names."""
+        if self.partitions is not None:
+            kept = tuple(each for each in self.partitions if each[0] not in topics)
+            return Subscription(partitions=kept)
+        if self.topics is not None:
+            return Subscription(topics=tuple(each for each in self.topics if each not in topics))
+        return self
+
     def includes(self, topic: str, partition: int) -> bool:
         """Whether the query reads a partition of a topic."""
         if self.pattern is not None:
@@ -140,6 +157,17 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = DEFAULT_MAX_BYTES_PER_PARTITION
+
+    def without(self, topics: frozenset[str]) -> Self:
+        """These options without what they say about some topics."""
+        if not topics:
+            return self
+        return replace(
+            self,
+            subscription=self.subscription.without(topics),
+            starting=self.starting.without(topics),
+            ending=self.ending.without(topics),
+        )
 
     def times(self, topic: str, partition: int) -> TimeRange | None:
         """The times of the records that a partition is read for; None if they do not matter."""

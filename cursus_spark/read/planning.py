@@ -11,16 +11,34 @@ from storage_core import SegmentInfo, Store
 
 from ..options.query_options import ReadOptions
 from ..store import TopicPartition
-from .data_loss import Available, aged_out, lose, vanished
+from .data_loss import Available, aged_out, deleted_meanwhile, lose, planned, vanished
 from .log_slice import LogSlice, SegmentSplit, segment_of
+from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
 
 
+def plan_batch(store: Store, options: ReadOptions) -> list[LogSlice]:
+    """The tasks of a batch query, from one snapshot of its topics."""
+
+    def tasks(gone: frozenset[str]) -> list[LogSlice]:
+        for topic in sorted(gone):
+            lose(options, deleted_meanwhile(topic))
+        ranges, ids = batch_ranges(store, options.without(gone))
+        return plan(store, options, ranges, ids)
+
+    return planned(store, tasks)
+
+
 def plan(
-    store: Store, options: ReadOptions, ranges: Mapping[TopicPartition, tuple[int, int]]
+    store: Store,
+    options: ReadOptions,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    ids: Mapping[str, str],
 ) -> list[LogSlice]:
-    """The tasks that read ``ranges``: large segments are divided, small ones share a task."""
-    ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in ranges}}
+    """The tasks that read ``ranges``: large segments are divided, small ones share a task.
+
+    ``ids`` are the uuids of the topics when the ranges were resolved.
+    """
 
     def cuts(split: SegmentSplit) -> CutPoints:
         info = segment_of(split)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
 
 from storage_core import Store
 
 from ..errors import CursusError, cursus_error, shown
+from ..logs import logger
 from ..options.query_options import Bound, OffsetSpec, ReadOptions, Subscription, iso_time
 from ..store import TopicPartition
-from .data_loss import Available, name_of, within
+from .data_loss import Available, Loss, name_of, saw, within
 
-_log = logging.getLogger("cursus_spark")
+_log = logger()
 
 
 def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
@@ -26,15 +28,13 @@ def subscribed_topics(store: Store, subscription: Subscription) -> list[str]:
     missing = sorted(named - set(existing))
     if missing:
         raise topic_missing(store, missing[0])
-    found = [
-        topic
-        for topic in existing
-        if topic in named
-        or any(
-            subscription.includes(topic, partition)
-            for partition in range(store.topic(topic).partitions)
-        )
-    ]
+    # By name only: another topic may be deleted at any moment, and that is no matter of this query.
+    is_wanted = named.__contains__
+    if subscription.pattern is not None:
+        is_wanted = partial(subscription.includes, partition=0)
+    found = [topic for topic in existing if is_wanted(topic)]
+    for topic in found:
+        saw(topic, "")
     if not found:
         warn_of_no_topics(store, subscription)
     return found
@@ -51,16 +51,27 @@ def warn_of_no_topics(store: Store, subscription: Subscription) -> None:
         )
 
 
-def available(store: Store, subscription: Subscription) -> dict[TopicPartition, Available]:
+class Subscribed(NamedTuple):
+    """The subscribed topics at one instant: what each partition contains, and their uuids."""
+
+    held: Mapping[TopicPartition, Available]
+    ids: Mapping[str, str]
+
+
+def available(store: Store, subscription: Subscription) -> Subscribed:
     """Start and high watermark of every subscribed partition; one read per topic."""
     found: dict[TopicPartition, Available] = {}
+    ids: dict[str, str] = {}
     for topic in subscribed_topics(store, subscription):
+        # The uuid first: offsets of a new topic of this name are then noticed as such.
+        ids[topic] = str(store.topic(topic).uuid)
+        saw(topic, ids[topic])
         for partition, end in enumerate(store.visible_ends(topic)):
             if subscription.includes(topic, partition):
                 start = min(store.start_offset(topic, partition), end)
                 found[topic, partition] = Available(start, end)
     _require_assigned(subscription, found)
-    return found
+    return Subscribed(found, ids)
 
 
 def _require_assigned(
@@ -74,18 +85,25 @@ def _require_assigned(
 
 def topic_missing(store: Store, topic: str) -> CursusError:
     """The error for a topic that the user named and that does not exist."""
+    return missing_topic(store, topic).error()
+
+
+def missing_topic(store: Store, topic: str) -> Loss:
+    """The same as a loss, for a query that continues from its checkpoint."""
     found = ", ".join(store.topics()[:20]) or "none"
-    return cursus_error(
-        "TOPIC_NOT_FOUND",
-        f"Topic '{topic}' does not exist in {store.path}. Topics found: {found}.",
-    )
+    what = f"Topic '{topic}' does not exist in {store.path}. Topics found: {found}."
+    return Loss(topic, str(cursus_error("TOPIC_NOT_FOUND", what)))
 
 
 def partition_missing(topic: str, partition: int) -> CursusError:
     """The error for a partition that the user named and that does not exist."""
-    return cursus_error(
-        "PARTITION_NOT_FOUND", f"Option 'assign': topic '{topic}' has no partition {partition}."
-    )
+    return missing_partition(topic, partition).error()
+
+
+def missing_partition(topic: str, partition: int) -> Loss:
+    """The same as a loss, for a query that continues from its checkpoint."""
+    what = f"Option 'assign': topic '{topic}' has no partition {partition}."
+    return Loss(topic, str(cursus_error("PARTITION_NOT_FOUND", what)))
 
 
 def resolve_start(
@@ -170,9 +188,11 @@ def left_out(spec: OffsetSpec, held: Mapping[TopicPartition, Available]) -> Curs
     )
 
 
-def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tuple[int, int]]:
-    """Start and end offset of every partition that a batch query reads."""
-    held = available(store, options.subscription)
+def batch_ranges(
+    store: Store, options: ReadOptions
+) -> tuple[dict[TopicPartition, tuple[int, int]], Mapping[str, str]]:
+    """Start and end offset of every partition that a batch query reads; uuids of the topics."""
+    held, ids = available(store, options.subscription)
     for spec in (options.starting, options.ending):
         check_named(spec, held)
     ranges = {}
@@ -187,7 +207,7 @@ def batch_ranges(store: Store, options: ReadOptions) -> dict[TopicPartition, tup
                 f"{name_of(where)}: the query would start at {start}, after its end {end}. Set a "
                 "start before the end.",
             )
-    return ranges
+    return ranges, ids
 
 
 def _is_explicit(bound: Bound) -> bool:

@@ -18,10 +18,9 @@ from .log_slice import LogSlice
 from .task import read_slice
 
 if TYPE_CHECKING:
-    from . import planning, ranges
+    from . import planning
 else:  # the driver plans, and tasks do not
     planning = LazyModule("cursus_spark.read.planning")
-    ranges = LazyModule("cursus_spark.read.ranges")
 
 
 class CursusReader(DataSourceReader):
@@ -38,8 +37,7 @@ class CursusReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, planned from one snapshot of all partitions."""
         with one_line_errors(), open_for_read(self._options) as store:
-            found = ranges.batch_ranges(store, self._options)
-            return planning.plan(store, self._options, found)
+            return planning.plan_batch(store, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task. Without tasks Spark passes an empty partition."""

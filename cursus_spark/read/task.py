@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
 from storage_core.format.numbers import lengths_of, number_column, starts_of
 
-from ..errors import CursusError, cursus_error, one_line_errors
+from ..errors import cursus_error, one_line_errors
 from ..options.query_options import ReadOptions
 from ..schema import arrow_schema
 from ..store import TopicPartition, open_for_read
-from .data_loss import Available, aged_out, lose
+from .data_loss import Available, Loss, aged_out, data_loss, lose
 from .log_slice import LogSlice, segment_of
 
 _STORED = {
@@ -40,8 +40,10 @@ def read_slice(
     with one_line_errors(), open_for_read(options) as store:
         target = arrow_schema(schema)
         stored = tuple(dict.fromkeys(_stored_columns(target)))
+        gone: set[str] = set()
         for where, splits in groupby(task.splits, lambda split: (split.topic, split.partition)):
-            if not _is_planned_topic(store, options, task, where[0]):
+            if where[0] in gone or not _is_planned_topic(store, options, task, where[0]):
+                gone.add(where[0])
                 continue
             convert = _converter(target, stored, where)
             slices = ((segment_of(split), split.start_offset, split.end_offset) for split in splits)
@@ -63,11 +65,11 @@ def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic:
     return False
 
 
-def _not_the_planned(topic: str, event: str) -> CursusError:
-    return cursus_error(
-        "DATA_LOSS",
-        f"Topic '{topic}' was {event} since the query was planned. Load it again, or set "
-        "failOnDataLoss to false to continue without it.",
+def _not_the_planned(topic: str, event: str) -> Loss:
+    return data_loss(
+        topic,
+        f"Topic '{topic}' was {event} since the query was planned.",
+        "Load it again, or set failOnDataLoss to false to continue without it.",
     )
 
 
@@ -84,7 +86,7 @@ def _on_loss(
         lose(options, aged_out(where, lost, Available(start, start)))
     else:
         advice = "Set failOnDataLoss to false to read what is left."
-        lose(options, cursus_error("DATA_LOSS", f"{error} {advice}"))
+        lose(options, data_loss(where[0], str(error), advice))
 
 
 def _stored_columns(target: pa.Schema) -> list[str]:

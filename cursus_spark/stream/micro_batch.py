@@ -35,14 +35,15 @@ def micro_batch_ranges(
     options: StreamReadOptions,
     begun: StreamPosition | SymbolicStart,
     last: StreamPosition,
-) -> Ranges:
-    """Start and end offset of every partition that a batch reads.
+) -> tuple[Ranges, dict[str, str]]:
+    """Start and end offset of every partition that a batch reads; uuids of the topics.
 
     Raises:
         CursusError: the checkpoint is invalid, or records of the batch are gone (unless
             ``failOnDataLoss`` is false).
     """
     ranges: Ranges = {}
+    ids: dict[str, str] = {}
     for topic, ends in last.positions.items():
         starts = _starts(begun, last, topic)
         for number, end in ends.items():
@@ -51,8 +52,11 @@ def micro_batch_ranges(
                 lose(options, gone_back((topic, number), starts[number], end))
         wanted = {number: end for number, end in ends.items() if starts.get(number, 0) < end}
         if wanted:
-            ranges |= _topic_ranges(store, options, topic, last.ids.get(topic), starts, wanted)
-    return ranges
+            uuid = last.ids.get(topic)
+            found, seen = _topic_ranges(store, options, topic, uuid, starts, wanted)
+            ranges |= found
+            ids[topic] = seen
+    return ranges, ids
 
 
 def _starts(begun: StreamPosition | SymbolicStart, last: StreamPosition, topic: str) -> Offsets:
@@ -76,12 +80,13 @@ def _topic_ranges(
     uuid: str | None,
     starts: Offsets,
     ends: Offsets,
-) -> Ranges:
+) -> tuple[Ranges, str]:
+    """The ranges of one topic, and its uuid."""
     seen = _wait_for(store, topic, uuid, ends)
     if seen is None or seen.uuid != (uuid or seen.uuid):
         whole = deleted(topic, 0, whole=True) if seen is None else recreated(topic)
         lose(options, whole)
-        return {}
+        return {}, ""
     ranges: Ranges = {}
     for number, wanted in ends.items():
         where = (topic, number)
@@ -98,7 +103,8 @@ def _topic_ranges(
         if start < end:
             held = Available(min(store.start_offset(*where), end), end)
             ranges[where] = (within(options, where, start, held), end)
-    return {where: bounds for where, bounds in ranges.items() if bounds[0] < bounds[1]}
+    kept = {where: bounds for where, bounds in ranges.items() if bounds[0] < bounds[1]}
+    return kept, seen.uuid
 
 
 def _wait_for(store: Store, topic: str, uuid: str | None, ends: Offsets) -> TopicSnapshot | None:

@@ -16,6 +16,7 @@ from storage_core import Store
 from ..compat import ReadAllAvailable, ReadLimit, ReadMaxRows
 from ..errors import cursus_error
 from ..options.query_options import StreamReadOptions
+from ..read.data_loss import Loss, deleted_meanwhile, lose, planned
 from ..read.log_slice import LogSlice
 from ..read.planning import plan
 from ..store import TopicPartition, open_for_read
@@ -49,6 +50,7 @@ class StreamPlanner:
         self._mirrored: StreamPosition | None = None
         self._first: Positions | None = None
         self._reported: StreamPosition | None = None
+        self._logged: set[Loss] = set()
 
     def initial_offset(self) -> dict[str, Any]:
         """A symbol; see the module's text."""
@@ -81,13 +83,21 @@ class StreamPlanner:
 
         Spark 4.1 passes neither argument: see ``_without_start``.
         """
-        store = self.store()
-        if start is None:
-            return self._without_start(store)
+
+        def latest(gone: frozenset[str]) -> dict[str, Any]:
+            if start is None:
+                return self._without_start(self.store(), gone)
+            return self._latest(self.store(), start, limit or ReadAllAvailable(), gone)
+
+        return planned(self.store(), latest, self._logged)
+
+    def _latest(
+        self, store: Store, start: dict[str, Any], limit: ReadLimit, gone: frozenset[str]
+    ) -> dict[str, Any]:
         begun = parse_stream_offset(start)
         first = isinstance(begun, SymbolicStart)
         # In this order: records that arrive in between come after the start, not before it.
-        position = first_position(store, self._options) if first else begun
+        position = self._first_position(store, gone) if first else begun
         assert isinstance(position, StreamPosition)
         if not first:
             self._mirror(store, position)
@@ -98,7 +108,7 @@ class StreamPlanner:
         now = self._frozen(found, position)
         begin = reconcile(store, self._options, position, now, self._recovery_warnings)
         require_sound_ends(store, begin, now)
-        ends = self._ends(store, now, begin, limit or ReadAllAvailable(), first=first)
+        ends = self._ends(store, now, begin, limit, first=first)
         end = StreamPosition(now.ids, by_topic(ends), by_topic(begin) if first else None)
         if (position.ids, position.positions) == (end.ids, end.positions) and not first:
             return start
@@ -114,24 +124,35 @@ class StreamPlanner:
 
     def plan_batch(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogSlice]:
         """The tasks of one batch, from the two offsets alone."""
-        store = self.store()
         begun, last = parse_stream_offset(start), parse_stream_offset(end)
         if not isinstance(last, StreamPosition):
             raise cursus_error(
                 "CHECKPOINT_INVALID",
                 "The checkpoint has an end offset without positions. Start with a new checkpoint.",
             )
+
+        def tasks(gone: frozenset[str]) -> list[LogSlice]:
+            del gone  # the offsets of the batch name them
+            return self._tasks(self.store(), begun, last)
+
+        return planned(self.store(), tasks, self._logged)
+
+    def _tasks(
+        self, store: Store, begun: StreamPosition | SymbolicStart, last: StreamPosition
+    ) -> list[LogSlice]:
         if self._reported is not None and isinstance(begun, StreamPosition):
             # Spark 4.1: the start was not compared with what is there.
             now = take_snapshot(store, self._options)
             reconcile(store, self._options, begun, now, self._recovery_warnings)
-        return plan(store, self._options, micro_batch_ranges(store, self._options, begun, last))
+        ranges, ids = micro_batch_ranges(store, self._options, begun, last)
+        return plan(store, self._options, ranges, ids)
 
     def batch_done(self, end: dict[str, Any]) -> None:
         """Mirror a finished batch into the consumer group, where lag tools read it."""
         done = parse_stream_offset(end)
         if isinstance(done, StreamPosition):
-            self._mirror(self.store(), done)
+            store = self.store()
+            planned(store, lambda _: self._mirror(store, done))
 
     def store(self) -> Store:
         """The store, opened at the first use."""
@@ -158,8 +179,9 @@ class StreamPlanner:
             delay_s = self._options.max_trigger_delay_ms / 1000
             if last is not None and time.monotonic() - last < delay_s:
                 return dict(begin)
+        limited = limited_ends(store, self._options, begin, ends)
         self._last_batch = time.monotonic()
-        return limited_ends(store, self._options, begin, ends)
+        return limited
 
     def _frozen(self, now: TopicsSnapshot, position: StreamPosition) -> TopicsSnapshot:
         """What an AvailableNow run reads: new partitions and topics wait for the next run.
@@ -209,7 +231,15 @@ class StreamPlanner:
             store.commit_offsets(group, kept)
         self._mirrored = done
 
-    def _without_start(self, store: Store) -> dict[str, Any]:
+    def _first_position(
+        self, store: Store, gone: frozenset[str], *, is_new: bool = True
+    ) -> StreamPosition:
+        """Where a new query starts; ``gone`` were there when its planning began."""
+        for topic in sorted(gone):
+            lose(self._options, deleted_meanwhile(topic))
+        return first_position(store, self._options.without(gone), is_new=is_new)
+
+    def _without_start(self, store: Store, gone: frozenset[str]) -> dict[str, Any]:
         """Everything available, for Spark 4.1, which does not pass the position of the stream.
 
         Spark 4.1 does not say either whether the query is new. So the first end offset of every run
@@ -217,7 +247,7 @@ class StreamPlanner:
         notices lost records.
         """
         if self._first is None:
-            self._first = first_position(store, self._options, is_new=False).positions
+            self._first = self._first_position(store, gone, is_new=False).positions
         now = self._snapshot = take_snapshot(store, self._options)
         for topic in sorted(now.unknown):
             raise recovery_due((topic, 0), None, 0)

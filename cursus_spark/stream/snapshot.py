@@ -9,6 +9,7 @@ from typing import NamedTuple
 from storage_core import StorageError, Store, TopicNotFoundError
 
 from ..options.query_options import StreamReadOptions
+from ..read.data_loss import saw
 from ..store import TopicPartition
 from .position import Positions, StreamPosition
 
@@ -83,6 +84,7 @@ def topic_snapshot(store: Store, topic: str, before: str | None = None) -> Topic
         while True:
             ends = _ends(store, topic)
             uuid = str(store.topic(topic).uuid)
+            saw(topic, uuid)
             if uuid == before:
                 return TopicSnapshot(uuid, ends)
             # The uuid is new: the ends may belong to a deleted topic of this name.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 
 from storage_core import Store
 
 from ..errors import CursusError, cursus_error
+from ..logs import logger
 from ..options.query_options import StreamReadOptions
 from ..read.data_loss import (
     Available,
@@ -24,16 +24,16 @@ from ..read.ranges import (
     available,
     check_named,
     left_out,
-    partition_missing,
+    missing_partition,
+    missing_topic,
     resolve_start,
-    topic_missing,
     warn_of_no_topics,
 )
 from ..store import TopicPartition
 from .position import StreamPosition
 from .snapshot import TopicsSnapshot, by_topic
 
-_log = logging.getLogger("cursus_spark")
+_log = logger()
 _WARN_AGAIN_S = 60.0
 
 
@@ -79,7 +79,7 @@ def first_position(
     Raises:
         CursusError: the JSON of a new query leaves out partitions, whose records would be skipped.
     """
-    held = available(store, options.subscription)
+    held, ids = available(store, options.subscription)
     check_named(options.starting, held)
     if (error := left_out(options.starting, held)) is not None:
         if is_new:
@@ -97,8 +97,9 @@ def first_position(
         else:
             positions[where] = resolve_start(store, options, where, bounds)
     _warn_of_late_times(store, options, positions)
-    ids = {topic: str(store.topic(topic).uuid) for topic in {topic for topic, _ in held}}
-    return StreamPosition(ids, by_topic(positions))
+    return StreamPosition(
+        {topic: ids[topic] for topic in {topic for topic, _ in held}}, by_topic(positions)
+    )
 
 
 def _warn_of_late_times(
@@ -136,13 +137,13 @@ def check_continued(
     if not known:
         warn_of_no_topics(store, subscription)
     for topic in sorted(set(subscription.named()) - known):
-        lose(options, topic_missing(store, topic))
+        lose(options, missing_topic(store, topic))
     for topic, partitions in subscription.partitions or ():
         if topic not in now.ids or topic in now.unknown:
             continue
         for partition in partitions:
             if (topic, partition) not in now.ends and start.position(topic, partition) is None:
-                lose(options, partition_missing(topic, partition))
+                lose(options, missing_partition(topic, partition))
 
 
 def reconcile(

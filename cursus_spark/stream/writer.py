@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,13 +11,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from ..errors import cursus_error, one_line_errors
+from ..logs import logger
 from ..options.query_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from ..write.task import write_rows
 from ..write.task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
 
-_log = logging.getLogger("cursus_spark")
+_log = logger()
 # Properties by which a task knows its query. The commit runs on another writer object, in another
 # process: it knows the query from the messages of the tasks only.
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"

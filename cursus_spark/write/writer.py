@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator
 
@@ -13,13 +12,14 @@ from pyspark.sql.types import StructType
 from storage_core import StorageError
 
 from ..errors import CursusError, one_line_errors
+from ..logs import logger
 from ..options.query_options import WriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from .task import write_rows
 from .task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
 
-_log = logging.getLogger("cursus_spark")
+_log = logger()
 
 
 class CursusWriter(DataSourceArrowWriter):

@@ -87,7 +87,7 @@ def planned(path: Path, **given: str) -> tuple[list[tuple[int, int]], set[str]]:
     store = Store(vfs, StoreConfig())
     options = parse_read_options({"path": str(path), "subscribe": TOPIC, **given})
     vfs.calls.clear()
-    tasks = plan(store, options, batch_ranges(store, options))
+    tasks = plan(store, options, *batch_ranges(store, options))
     splits = [(each.start_offset, each.end_offset) for task in tasks for each in task.splits]
     kinds = ("open:read", "map")
     return splits, {
