@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from ..errors import BrokenFrameError, ConfigError
 from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
+from ..format.selection import Selection
 from ..format.sparse_index import SparseIndex
 from ..io.byte_source import MappedSource, Source, WindowSource
-from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition, TimeRange
+from ..types import TIMESTAMP_ABSENT, Int64s, OffsetPosition
 from ..vfs import Vfs
 from .codecs.row_walk import walk_indexed
 from .codecs.rows import Ending, Rows
@@ -92,9 +93,9 @@ class RowSegment:
         self,
         start: int,
         end: int,
+        selection: Selection,  # noqa: ARG002
         *,
         scan: bool = False,
-        times: TimeRange | None = None,  # noqa: ARG002
     ) -> Iterator[DecodedFrame]:
         """The records from about ``start`` to ``end`` as frames of a few thousand.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import BrokenFrameError, DamagedLogError
 from ..format.file_names import MAX_OFFSET
+from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, SparseIndex
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
@@ -194,7 +195,7 @@ class RowSegments:
         with typed_read_errors(self._of.topic, self._of.partition, listing.path(base)):
             segment = self.open(base, listing)
             try:
-                for _ in segment.frames(base, end):
+                for _ in segment.frames(base, end, Selection(())):
                     pass
             except BrokenFrameError as error:
                 raise missing_records(self._vfs, listing, base, error) from error

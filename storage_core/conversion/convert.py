@@ -24,9 +24,9 @@ from .. import arguments
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import Columns, make_columns
+from ..format.selection import RECORD_FIELDS
 from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
-from ..segments.batches import ALL_FIELDS
 from ..store.store import Store
 from ..types import TIMESTAMP_SUPPLIED, IsolationLevel, OffsetRange
 from .comparison import first_difference, without_empties
@@ -242,7 +242,11 @@ class _Conversion:
         """The source's records in tables of some megabytes."""
         waiting: list[pa.RecordBatch] = []
         for batch in self._source.read(
-            part.topic, part.partition, start=start, end=part.range.end, columns=tuple(ALL_FIELDS)
+            part.topic,
+            part.partition,
+            start=start,
+            end=part.range.end,
+            columns=tuple(RECORD_FIELDS),
         ):
             waiting.append(batch)
             if sum(found.nbytes for found in waiting) >= _PIECE_BYTES:

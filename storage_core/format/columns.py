@@ -9,16 +9,24 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from .. import arguments
 from ..errors import InvalidRecordError
+from ..lazy import LazyModule
 from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s, Integers
 from .numbers import bounds_of, number_column, numbers_of, starts_of
 from .record_sizes import check_sizes, record_bounds
+
+if TYPE_CHECKING:
+    from ..schema import rows as typed_rows
+    from ..schema.fields import SchemaVersion
+    from ..schema.rows import TypedRows
+else:
+    typed_rows = LazyModule("storage_core.schema.rows")
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -47,6 +55,7 @@ class Columns:
     ``count``: the step from one to the next is the size of a record's key, value and headers.
     ``offsets`` rise; they are given where records keep the offsets of another log, else the log
     numbers the records. A single offset without a record says where an empty log begins.
+    ``rows`` are the columns of a typed topic; it has no key, value and headers.
     """
 
     count: int
@@ -57,11 +66,17 @@ class Columns:
     headers: pa.Array | None
     bounds: Integers
     offsets: Int64s | None = None
+    rows: TypedRows | None = None
 
     @property
     def size(self) -> int:
         """Bytes of all keys, values and headers."""
         return int(self.bounds[-1]) - int(self.bounds[0])
+
+    @property
+    def schema(self) -> SchemaVersion | None:
+        """The schema version of a typed topic; only records of one can be in a frame together."""
+        return None if self.rows is None else self.rows.schema
 
     def slice(self, start: int, end: int) -> Columns:
         """Rows ``start`` to ``end``, without copying."""
@@ -77,6 +92,7 @@ class Columns:
             headers=None if self.headers is None else self.headers.slice(start, length),
             bounds=self.bounds[start : end + 1],
             offsets=None if self.offsets is None else self.offsets[start:end],
+            rows=None if self.rows is None else self.rows.slice(start, end),
         )
 
     def take(self, rows: Int64s) -> Columns:
@@ -92,6 +108,7 @@ class Columns:
             value=None if self.value is None else self.value.take(index),
             headers=None if self.headers is None else self.headers.take(index),
             bounds=bounds_of(np.diff(self.bounds)[rows]),
+            rows=None if self.rows is None else self.rows.take(rows),
         )
 
 
@@ -111,7 +128,10 @@ class DecodedFrame(NamedTuple):
 
 
 def concat_columns(parts: Sequence[Columns]) -> Columns:
-    """All rows of ``parts`` in order. Stamped and supplied times together count as supplied."""
+    """All rows of ``parts`` in order. Stamped and supplied times together count as supplied.
+
+    Those of a typed topic have one schema version.
+    """
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
@@ -120,6 +140,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
         isinstance(part.timestamps, int) and part.timestamps == first.timestamps for part in parts
     )
     offsets = [part.offsets for part in parts if part.offsets is not None]
+    rows = [part.rows for part in parts if part.rows is not None]
     return Columns(
         count=sum(part.count for part in parts),
         timestamps=first.timestamps
@@ -133,6 +154,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
         headers=_concat([part.headers for part in parts], parts, HEADERS),
         bounds=bounds_of(np.concatenate([np.diff(part.bounds) for part in parts])),
         offsets=None if len(offsets) < len(parts) else np.concatenate(offsets),
+        rows=None if not rows else typed_rows.concat(rows),
     )
 
 

@@ -104,7 +104,12 @@ class FrameBuilder:
     def fits(self, columns: Columns) -> bool:
         """Whether all that waits and these records can be one frame."""
         rows, size = self.rows + columns.count, self.size + columns.size
-        return rows <= self._max_records and size <= self._max_bytes
+        fitting = rows <= self._max_records and size <= self._max_bytes
+        return fitting and self.can_join(columns)
+
+    def can_join(self, columns: Columns) -> bool:
+        """Whether these records have the schema version of all that waits."""
+        return not self._waiting or self._waiting[-1].schema == columns.schema
 
     def add(self, columns: Columns) -> None:
         """Let records wait after the others."""
@@ -113,7 +118,7 @@ class FrameBuilder:
         self.size += columns.size
 
     def take_all(self) -> Columns:
-        """All that waits, at least one record, as one batch."""
+        """All that waits, at least one record, as one batch; all of it has one schema version."""
         taken = concat_columns(self._waiting)
         self._waiting.clear()
         self.rows = self.size = 0
@@ -144,7 +149,11 @@ class FrameBuilder:
         """What fits into the frame after its first records."""
         rows = self._max_records - first.count
         room = self._max_bytes - first.size
-        while self._waiting and fitting_rows(self._waiting[0].bounds, rows, room):
+        while (
+            self._waiting
+            and self._waiting[0].schema == first.schema
+            and fitting_rows(self._waiting[0].bounds, rows, room)
+        ):
             yield (piece := self._cut(rows, room))
             rows -= piece.count
             room -= piece.size

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..errors import BrokenFrameError
 from ..io.byte_source import Source, open_source
 from ..io.parallel import map_on_processors
-from ..types import OffsetPosition, TimeRange
+from ..types import OffsetPosition
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
 from .frame import (
@@ -35,6 +35,7 @@ from .frame import (
 )
 from .numbers import number_column, numbers_of
 from .record_sizes import record_bounds
+from .selection import Selection
 
 _WINDOW_BYTES = 8 << 20
 _HEADERS_WINDOW = 64 << 10
@@ -206,8 +207,8 @@ def read_frames(
     *,
     start: int,
     end: int,
+    selection: Selection,
     scan: bool = False,
-    times: TimeRange | None = None,
 ) -> Iterator[DecodedFrame]:
     """Decode the frames that overlap ``start`` to ``end``, every byte checked.
 
@@ -217,8 +218,8 @@ def read_frames(
         at: Where to begin: a frame starts at this position, with this offset.
         start: First offset wanted. The frames are whole: the first may begin before it.
         end: Offset after the last one wanted. The last frame may end after it.
+        selection: What the caller wants of them. Frames without it are left out by their headers.
         scan: The caller wants all of them: the first step is as large as the others.
-        times: Leave out frames that have no record in this range, by their headers.
 
     Raises:
         BrokenFrameError: with position and offset of the first frame that is not sound.
@@ -235,11 +236,16 @@ def read_frames(
                         f"the file ends at offset {offset}", position=source.size, offset=offset
                     )
                 offset = frame.end_offset
-                if offset > start and (times is None or _is_in(frame.header, times)):
+                if offset <= start:
+                    continue
+                if _may_match(frame, selection):
                     ahead.append(_with_body(source, frame))
                     size += frame.header.raw_length
+                else:
+                    selection.counts.skipped += 1
         except BrokenFrameError as error:
             damage = error
+        selection.counts.read += len(ahead)
         for frame, body in zip(ahead, map_on_processors(_checked_body, ahead, size), strict=True):
             decoded = _decoded(frame, body)
             if decoded is not None:
@@ -249,8 +255,9 @@ def read_frames(
         raise damage
 
 
-def _is_in(header: FrameHeader, times: TimeRange) -> bool:
-    return times.overlaps(header.min_timestamp, header.max_timestamp)
+def _may_match(frame: StoredFrame, selection: Selection) -> bool:
+    header, times = frame.header, selection.times
+    return times is None or times.overlaps(header.min_timestamp, header.max_timestamp)
 
 
 def _placed(

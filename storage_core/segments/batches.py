@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import StorageError
-from ..format.columns import READ_SCHEMA, DecodedFrame
+from ..format.columns import DecodedFrame
 from ..format.numbers import lengths_of, number_column, numbers_of
+from ..format.selection import RECORD_FIELDS, Selection
 from ..types import TIMESTAMP_ABSENT, Int64s, TimeRange
 
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
 _OFFSET_TYPE = pa.int64()
 _COUNTED = np.arange(2 * JOIN_ROWS, dtype=np.int64)
-_TIMESTAMP_TYPE = pa.field("timestamp_type", pa.int32())
-ALL_FIELDS = {**{field.name: field for field in READ_SCHEMA}, "timestamp_type": _TIMESTAMP_TYPE}
-
-
-@cache
-def schema_for(names: tuple[str, ...]) -> pa.Schema:
-    """Schema of a projection; ``timestamp_type`` may be asked for beside the read columns."""
-    return pa.schema([ALL_FIELDS[name] for name in names])
 
 
 def to_batch(
-    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int
+    frame: DecodedFrame, selection: Selection, start: int, end: int
 ) -> pa.RecordBatch | None:
-    """The records of a frame with ``start <= offset < end``, or None when there are none."""
+    """What is selected of a frame with ``start <= offset < end``, or None if that is nothing."""
+    batch = _within(frame, selection, start, end)
+    if batch is None or selection.times is None:
+        return batch
+    batch = _of_times(frame, batch, selection.times)
+    if not batch.num_rows or selection.needed is selection.names:
+        return batch if batch.num_rows else None
+    return batch.select(list(selection.names))
+
+
+def _within(
+    frame: DecodedFrame, selection: Selection, start: int, end: int
+) -> pa.RecordBatch | None:
     if frame.offsets is None:
         low, high = max(0, start - frame.first_offset), min(frame.rows, end - frame.first_offset)
     else:
@@ -38,33 +43,23 @@ def to_batch(
     if low >= high:
         return None
     rows, columns, arrays = high - low, frame.columns, []
-    for name in names:
+    for name in selection.needed:
         column = columns.get(name)
         if column is None:
             column = _computed(frame, name, low, rows)
         elif rows != frame.rows:
             column = column.slice(low, rows)
         arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_for(names))
+    return pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
 
-def to_batch_of(
-    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int, times: TimeRange
-) -> pa.RecordBatch | None:
-    """Like ``to_batch``, with only the records of a range of time: none without a time."""
+def _of_times(frame: DecodedFrame, batch: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
+    """The records of a range of time: none without a time."""
     if frame.timestamp_type == TIMESTAMP_ABSENT:
-        return None
-    wanted = names if "timestamp" in names else (*names, "timestamp")
-    batch = to_batch(frame, wanted, start, end)
-    if batch is None:
-        return None
+        return batch.slice(0, 0)
     stamps = numbers_of(batch.column("timestamp"))
     kept = (stamps >= times.start) & (stamps < times.end)
-    if not kept.all():
-        batch = batch.filter(pa.array(kept))
-    if not batch.num_rows:
-        return None
-    return batch if wanted is names else batch.select(list(names))
+    return batch if kept.all() else batch.filter(pa.array(kept))
 
 
 def _computed(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
@@ -91,14 +86,14 @@ def _counting(first: int, rows: int) -> Int64s:
 @lru_cache(maxsize=16)
 def _repeated(name: str, number: int, rows: int) -> pa.Array:
     """One number in every row."""
-    kind = ALL_FIELDS[name].type
+    kind = RECORD_FIELDS[name].type
     width = np.int32 if kind.bit_width == 32 else np.int64
     return number_column(np.full(rows, number, dtype=width), kind)
 
 
 @lru_cache(maxsize=16)
 def _nulls(name: str, rows: int) -> pa.Array:
-    return pa.nulls(rows, ALL_FIELDS[name].type)
+    return pa.nulls(rows, RECORD_FIELDS[name].type)
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,11 +13,12 @@ import pyarrow as pa
 from ..errors import BrokenFrameError, DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
+from ..format.selection import Selection
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..lazy import LazyModule
-from ..types import Int64s, SegmentInfo, TimeBounds, TimeRange
+from ..types import Int64s, SegmentInfo, TimeBounds
 from ..vfs import Vfs
-from .batches import to_batch, to_batch_of
+from .batches import to_batch
 from .listing import Listing
 
 if TYPE_CHECKING:
@@ -33,12 +34,12 @@ class OpenSegment(Protocol):
         """How far this opening reads, at least to ``stop``: small files may be opened together."""
 
     def frames(
-        self, start: int, end: int, *, scan: bool = False, times: TimeRange | None = None
+        self, start: int, end: int, selection: Selection, *, scan: bool = False
     ) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``, as far as the segment goes.
 
-        With ``scan`` the caller wants all of them, so the first step reads many ahead. With
-        ``times`` those without a record of that range may be left out.
+        Those without a record that ``selection`` wants may be left out. With ``scan`` the caller
+        wants all of them, so the first step reads many ahead.
         """
 
     def index_entries(self) -> tuple[Int64s, Int64s]:
@@ -136,17 +137,11 @@ class PartitionReader:
             return following
 
     def read_slice(
-        self,
-        segment: SegmentInfo,
-        start: int,
-        end: int,
-        names: tuple[str, ...],
-        times: TimeRange | None = None,
+        self, segment: SegmentInfo, start: int, end: int, selection: Selection
     ) -> Iterator[pa.RecordBatch]:
-        """Records ``start <= offset < end`` of one segment that was listed before.
+        """What is selected of ``start <= offset < end`` in one segment that was listed before.
 
-        If it has been replaced since, they are read from where they are now. With ``times`` only
-        the records of that range.
+        If it has been replaced since, the records are read from where they are now.
 
         Raises:
             DataLossError: the segment has been removed since.
@@ -154,21 +149,19 @@ class PartitionReader:
         listing = _listing_of(segment)
         try:
             with self._opened(segment.base, listing) as opened:
-                for frame in opened.frames(start, end, scan=True, times=times):
-                    batch = _batch(frame, names, start, end, times)
+                for frame in opened.frames(start, end, selection, scan=True):
+                    batch = to_batch(frame, selection, start, end)
                     if batch is not None:
                         yield batch
         except FileNotFoundError:
             self._require_merged(segment, start)
-            yield from self.read(start, end, names, times=times)
+            yield from self.read(start, end, selection)
 
-    def read_rest(
-        self, lost: int, end: int, names: tuple[str, ...], times: TimeRange | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def read_rest(self, lost: int, end: int, selection: Selection) -> Iterator[pa.RecordBatch]:
         """What is left of ``lost`` to ``end``: ``delete_records`` may have cut a segment in two."""
         start = self.start_offset()
         if lost < start < end:
-            yield from self.read(start, end, names, times=times)
+            yield from self.read(start, end, selection)
 
     def index_entries(self, segment: SegmentInfo) -> tuple[Int64s, Int64s]:
         """Offsets and positions where a segment that was listed can be cut."""
@@ -180,18 +173,11 @@ class PartitionReader:
             return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def read(
-        self,
-        start: int,
-        end: int,
-        names: tuple[str, ...],
-        *,
-        to_the_end: bool = False,
-        times: TimeRange | None = None,
+        self, start: int, end: int, selection: Selection, *, to_the_end: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the records ``start <= offset < end``; the caller has checked the bounds.
+        """What is selected of ``start <= offset < end``; the caller has checked the bounds.
 
         With ``to_the_end`` the caller wants all records: damage after ``end`` is then an error.
-        With ``times`` only the records of that range.
         """
         position = start
         while position < end:
@@ -202,8 +188,8 @@ class PartitionReader:
                     stop = min(end, segment.reach(stop))
                     # A reader that comes from the segment before will hardly stop at once.
                     scan = position > start
-                    for frame in segment.frames(position, stop, scan=scan, times=times):
-                        batch = _batch(frame, names, position, stop, times)
+                    for frame in segment.frames(position, stop, selection, scan=scan):
+                        batch = to_batch(frame, selection, position, stop)
                         if batch is not None:
                             yield batch
                             position = frame.first_offset + frame.span
@@ -345,14 +331,6 @@ class PartitionReader:
             partition=self._partition,
             offset=offset,
         )
-
-
-def _batch(
-    frame: DecodedFrame, names: tuple[str, ...], start: int, end: int, times: TimeRange | None
-) -> pa.RecordBatch | None:
-    if times is None:
-        return to_batch(frame, names, start, end)
-    return to_batch_of(frame, names, start, end, times)
 
 
 def _listing_of(segment: SegmentInfo) -> Listing:

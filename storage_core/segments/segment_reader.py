@@ -12,6 +12,7 @@ from ..errors import BrokenFrameError, SegmentStateError
 from ..format.columns import DecodedFrame
 from ..format.frame_scan import StoredFrame, read_frames, segment_frames, walk_frames
 from ..format.numbers import numbers_of
+from ..format.selection import Selection
 from ..format.sparse_index import (
     FOOTER_BYTES,
     IndexBuilder,
@@ -24,7 +25,7 @@ from ..format.sparse_index import (
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
 from ..lazy import LazyModule
-from ..types import Int64s, OffsetPosition, TimeBounds, TimeRange
+from ..types import Int64s, OffsetPosition, TimeBounds
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .index_files import has_sound_indexes, read_index, sealed_index
@@ -150,11 +151,18 @@ class SegmentReader:
             self._source.close()
 
     def frames(
-        self, start: int, end: int, *, scan: bool = False, times: TimeRange | None = None
+        self, start: int, end: int, selection: Selection, *, scan: bool = False
     ) -> Iterator[DecodedFrame]:
         """The frames that overlap ``start`` to ``end``; with ``scan`` the caller wants all."""
-        at, source = self.locate(start), self._source
-        return read_frames(source, self.base, at, start=start, end=end, scan=scan, times=times)
+        return read_frames(
+            self._source,
+            self.base,
+            self.locate(start),
+            start=start,
+            end=end,
+            selection=selection,
+            scan=scan,
+        )
 
     def locate(self, offset: int) -> OffsetPosition:
         """Where to start in order to find ``offset``: at most one index interval before it."""
@@ -290,9 +298,12 @@ class SegmentReader:
     def _times_of(self, stored: StoredFrame) -> tuple[Int64s, Int64s]:
         """Offsets and timestamps of a frame's records."""
         at, end = OffsetPosition(stored.offset, stored.position), stored.end_offset
-        frames = read_frames(self._source, self.base, at, start=at.offset, end=end)
+        wanted = Selection(("offset", "timestamp"))
+        frames = read_frames(
+            self._source, self.base, at, start=at.offset, end=end, selection=wanted
+        )
         frame = next(frames, None)
-        batch = frame and to_batch(frame, ("offset", "timestamp"), at.offset, end)
+        batch = frame and to_batch(frame, wanted, at.offset, end)
         if batch is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return numbers_of(batch.column("offset")), numbers_of(batch.column("timestamp"))

@@ -18,11 +18,12 @@ from ..errors import (
     PartitionNotFoundError,
 )
 from ..format.columns import READ_SCHEMA, microseconds
+from ..format.selection import RECORD_FIELDS, Selection
 from ..io.io_errors import typed_metadata_errors
 from ..lazy import LazyModule
 from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
-from ..segments.batches import ALL_FIELDS, join_small, limit
+from ..segments.batches import join_small, limit
 from ..segments.partition_reader import PartitionReader
 from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
@@ -136,12 +137,12 @@ class StoreReads:
         arguments.function("on_loss", on_loss)
         if times is not None:
             arguments.instance("times", times, TimeRange, "a TimeRange or None")
-        reader = self._reader(topic, partition)
+        reader, selection = self._reader(topic, partition), Selection(chosen, times)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for planned in slices:
                 segment, start, end = _checked_slice(planned)
-                pieces = reader.read_slice(segment, start, end, chosen, times)
+                pieces = reader.read_slice(segment, start, end, selection)
                 while True:
                     try:
                         yield from pieces
@@ -150,7 +151,7 @@ class StoreReads:
                         if on_loss is None:
                             raise
                         on_loss(error)
-                        pieces = reader.read_rest(error.offset or 0, end, chosen, times)
+                        pieces = reader.read_rest(error.offset or 0, end, selection)
 
         return join_small(batches())
 
@@ -208,7 +209,7 @@ class StoreReads:
         if max_bytes is not None:
             measured = tuple(dict.fromkeys((*chosen, "key", "value")))
         to_the_end = end is None or end > bounds.end
-        batches = reader.read(first, stop, measured, to_the_end=to_the_end)
+        batches = reader.read(first, stop, Selection(measured), to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
             batches = limit(batches, max_records, max_bytes)
         batches = join_small(batches)
@@ -323,9 +324,9 @@ def _check_read_arguments(
 def _columns(columns: Sequence[str]) -> tuple[str, ...]:
     chosen = arguments.names("columns", columns, InvalidRecordError)
     for name in chosen:
-        if name not in ALL_FIELDS:
+        if name not in RECORD_FIELDS:
             raise InvalidRecordError(
-                f"column {name!r} does not exist. Columns: {', '.join(ALL_FIELDS)}."
+                f"column {name!r} does not exist. Columns: {', '.join(RECORD_FIELDS)}."
             )
     return chosen
 
