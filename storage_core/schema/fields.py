@@ -88,6 +88,9 @@ class SchemaVersion:
         """The column of this name, in any case as in Spark. The exact case takes precedence."""
         return self.names.get(name) or self._folded.get(fold(name))
 
+    def __hash__(self) -> int:
+        return hash((self.version, len(self.fields)))  # quick, also for thousands of columns
+
     def __getstate__(self) -> tuple[int, tuple[Field, ...]]:
         return self.version, self.fields
 

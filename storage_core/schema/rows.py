@@ -10,6 +10,7 @@ import pyarrow as pa
 from ..format.numbers import bounds_of, number_column, starts_of
 from ..types import Int64s, Integers
 from .fields import SchemaVersion
+from .nesting import entries_of
 
 _OFFSET_BYTES = 4
 
@@ -128,10 +129,8 @@ def _split_widths(array: pa.Array, varying: list[Integers]) -> int:
         children = (array.field(index) for index in range(kind.num_fields))
         return sum(_split_widths(child, varying) for child in children)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
-        starts = starts_of(array)
-        first, last = int(starts[0]), int(starts[-1])
-        entries = _bounds_of_columns([array.values.slice(first, last - first)], last - first)
-        varying.append(entries[starts - first])
+        starts, entries = starts_of(array), entries_of(array)
+        varying.append(_bounds_of_columns([entries], len(entries))[starts - starts[0]])
         return _OFFSET_BYTES
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         varying.append(starts_of(array))

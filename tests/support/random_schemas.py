@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 UTC = datetime.UTC
 _FIRST, _LAST = datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30)
+_LONGEST = datetime.timedelta(days=100_000_000)
 _ANY_NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
 # Mostly names that meet: in other schemas too, in another case, with dots and spaces.
 _NAMES = st.one_of(
@@ -49,7 +50,7 @@ PRIMITIVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.date32(): st.dates(_FIRST.date(), _LAST.date()),
     pa.timestamp("us"): st.datetimes(_FIRST, _LAST),
     pa.timestamp("us", tz="UTC"): st.datetimes(_FIRST, _LAST, timezones=st.just(UTC)),
-    pa.duration("us"): st.timedeltas(),
+    pa.duration("us"): st.timedeltas(-_LONGEST, _LONGEST),
 }
 
 
