@@ -126,7 +126,17 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
             "OPTION_MISSING",
             f"Option '{missing}' must be specified with '{present}': give both or neither.",
         )
-    return WriteOptions(**_shared_write_fields(given), txn_app_id=app, txn_version=version)
+    if app is None and "txnMode" in given:
+        raise cursus_error(
+            "OPTION_MISSING",
+            "Options 'txnAppId' and 'txnVersion' must be specified with 'txnMode'.",
+        )
+    return WriteOptions(
+        **_shared_write_fields(given),
+        txn_app_id=app,
+        txn_version=version,
+        txn_mode=given.value("txnMode", "last"),
+    )
 
 
 def parse_stream_write_options(raw: Mapping[str, str]) -> StreamWriteOptions:

@@ -15,6 +15,7 @@ BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
 TimestampMode = Literal["exact", "offsets"]
+TxnMode = Literal["last", "exact"]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MAX_OFFSET = (1 << 63) - 1  # also the largest time
@@ -213,6 +214,7 @@ class WriteOptions(StreamWriteOptions):
     """Options of a batch write; ``txn_app_id`` and ``txn_version`` are both set or both None."""
 
     txn_version: int | None = None
+    txn_mode: TxnMode = "last"
 
 
 def iso_time(microseconds: int) -> str:

@@ -275,6 +275,14 @@ OPTIONS: tuple[Option, ...] = (
         "none",
         "A write is skipped if its version is not above the last committed one.",
     ),
+    Option(
+        "txnMode",
+        ("write",),
+        parse.choice("last", "exact"),
+        "last",
+        "exact: skip a write only if its very version was committed, so that older ones can "
+        "follow.",
+    ),
 )
 
 BY_LOWER_NAME: Mapping[str, Option] = {option.name.lower(): option for option in OPTIONS}

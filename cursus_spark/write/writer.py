@@ -49,13 +49,10 @@ class CursusWriter(DataSourceArrowWriter):
                     topics=self._topics(),
                     app=self._options.txn_app_id,
                     version=self._options.txn_version or 0,
+                    exact=self._options.txn_mode == "exact",
                 )
             if result.skipped:
-                _log.warning(
-                    "txnAppId '%s' committed txnVersion %s before: nothing was written",
-                    self._options.txn_app_id,
-                    self._options.txn_version,
-                )
+                self._warn_of_skip(result.recorded)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give the job up, unless its commit is decided: then finish it.
@@ -69,6 +66,21 @@ class CursusWriter(DataSourceArrowWriter):
                 store.abort(self._job, app=self._options.txn_app_id)
         except (CursusError, StorageError, OSError) as error:
             _log.warning("the staged files of job %s were not deleted: %s", self._job, error)
+
+    def _warn_of_skip(self, recorded: int | None) -> None:
+        app, version = self._options.txn_app_id, self._options.txn_version
+        if recorded is None:
+            _log.warning(
+                "txnAppId '%s' committed txnVersion %s before: nothing was written", app, version
+            )
+        else:
+            _log.warning(
+                "txnVersion %s is not above the recorded %s of txnAppId '%s': nothing was written. "
+                "Use another txnAppId, or set txnMode to exact.",
+                version,
+                recorded,
+                app,
+            )
 
     def _topics(self) -> list[str]:
         return [] if self._options.topic is None else [self._options.topic]

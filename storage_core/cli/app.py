@@ -13,6 +13,7 @@ from .common import output
 from .completion import completion
 from .inspect.cat import cat
 from .inspect.dump import dump
+from .inspect.ledger import ledger
 from .inspect.overview import describe, topics
 from .inspect.tail import tail
 from .maintain.health import check, repair, scrub
@@ -29,7 +30,7 @@ _INTERRUPTED = 130
 _SHARED = ("layout", "source_layout", "internal_topics", "isolation")
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Inspect": (topics, describe, cat, tail, dump, report),
+    "Inspect": (topics, describe, cat, tail, dump, ledger, report),
     "Write": (create, alter, delete, append, groups, convert),
     "Maintain": (check, repair, pending, scrub, retain, compact, merge, recompress),
     "Shell": (completion,),

@@ -20,7 +20,7 @@ from ..vfs import FileStat, Vfs
 from .part_validation import part_from
 from .staging import StagedPart
 
-_FORMAT = 1
+_FORMAT, _FORMAT_EXACT = 1, 2
 # File systems update the time of a directory in steps of some milliseconds.
 _TIME_STEP_NS = 50_000_000
 # A part takes about 1 KiB, so this is a commit of 250,000 files.
@@ -53,7 +53,11 @@ class PartitionIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One decided commit. ``app`` and ``version`` are its key in the ledger."""
+    """One decided commit. ``app`` and ``version`` are its key in the ledger.
+
+    ``exact``: later versions may be in the ledger already. A release that does not know the field
+    would take such a commit for finished, so its intent has a format that it refuses.
+    """
 
     transaction: str
     job: str
@@ -64,6 +68,7 @@ class Intent:
     partitions: tuple[PartitionIntent, ...]
     replaces: str = ""
     """The intent that this one takes the place of; both go together."""
+    exact: bool = False
 
     def names(self, topic: str | None, partition: int | None) -> bool:
         """Whether the commit adds records to this partition."""
@@ -86,7 +91,8 @@ class Intents:
         A process that finds an intent writes it again before it acts on it. The committer may have
         crashed before fsync. And after a failed fsync, a later one that succeeds proves nothing.
         """
-        data = json_files.dump({"format": _FORMAT, **_fields(intent)})
+        version = _FORMAT_EXACT if intent.exact else _FORMAT
+        data = json_files.dump({"format": version, **_fields(intent)})
         if len(data) > _MAX_BYTES:
             raise InvalidCommitError(
                 f"job {intent.job} has too many parts for one commit: its intent has {len(data)} "
@@ -191,7 +197,7 @@ class Intents:
 
     def _parse(self, fields: dict[str, Any], path: str) -> Intent:
         try:
-            if fields["format"] != _FORMAT:
+            if fields["format"] not in (_FORMAT, _FORMAT_EXACT):
                 raise ValueError(f"format {fields['format']!r} is unknown to this release")
             topics = {check_name("topic", topic): str(u) for topic, u in fields["topics"].items()}
             return Intent(
@@ -205,6 +211,7 @@ class Intents:
                 replaces=check_name("transaction", fields["replaces"])
                 if "replaces" in fields
                 else "",
+                exact=fields["format"] == _FORMAT_EXACT,
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidNameError) as error:
             raise DamagedMetadataError(
@@ -233,6 +240,7 @@ class Intents:
 
 def _fields(intent: Intent) -> dict[str, Any]:
     fields = asdict(intent)
+    del fields["exact"]  # the format says it
     if not intent.replaces:
         del fields["replaces"]
     for entry in fields["partitions"]:

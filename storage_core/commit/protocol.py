@@ -115,10 +115,14 @@ class Fingerprints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a commit did. ``skipped``: the ledger had this version, so no record was added."""
+    """What a commit did. ``skipped``: the ledger had this version or a later one.
+
+    ``recorded``: the later one, if this version itself was never committed.
+    """
 
     skipped: bool
     offsets: Mapping[TopicPartition, OffsetRange]
+    recorded: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class _Request:
     topics: frozenset[str]
     app: str
     version: int
+    exact: bool
 
 
 class Committer(Generic[Log]):
@@ -158,7 +163,14 @@ class Committer(Generic[Log]):
         self._fingerprints = fingerprints
 
     def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        topics: Iterable[str],
+        app: str,
+        version: int,
+        *,
+        exact: bool = False,
     ) -> CommitResult:
         """Publish all parts or none. The module docstring lists the steps.
 
@@ -176,7 +188,7 @@ class Committer(Generic[Log]):
         names = frozenset({*topics, *(part.topic for part in claimed)})
         decided: list[Intent] = []
         try:
-            return self._commit(_Request(job, claimed, names, app, version), decided)
+            return self._commit(_Request(job, claimed, names, app, version, exact), decided)
         except (OSError, StorageError) as error:
             # After the commit point every failure means the same: another writer finishes the
             # commit.
@@ -191,7 +203,7 @@ class Committer(Generic[Log]):
             due = self._not_in_ledger(request, topics)
             if topics and not due:
                 drop_staging(self._vfs, self._staging, request.job)
-                return CommitResult(True, {})
+                return CommitResult(True, {}, self._later(request, topics))
             kept = [part for part in request.parts if part.topic in due]
             verify_parts(self._vfs, kept, {name: topics[name].partitions for name in due})
             with self._locked_partitions({(part.topic, part.partition) for part in kept}) as logs:
@@ -212,19 +224,33 @@ class Committer(Generic[Log]):
 
     def _not_in_ledger(self, request: _Request, topics: Mapping[str, TopicFile]) -> dict[str, str]:
         """The topics, with their uuids, to which this version is not committed yet."""
-        app, version = request.app, request.version
+        app, version, exact = request.app, request.version, request.exact
         due = {
             name: str(topic.uuid)
             for name, topic in topics.items()
-            if not self._ledger.has(name, str(topic.uuid), app, version)
+            if not self._ledger.has(name, str(topic.uuid), app, version, exact=exact)
         }
-        if len(due) < len(topics):
-            skipped = ", ".join(sorted(topics.keys() - due.keys()))
+        skipped = {name: topic for name, topic in topics.items() if name not in due}
+        if skipped:
+            later = self._later(request, skipped)
             _log.warning(
-                "version %s of %r is already committed to %s: no record was added there",
-                version, app, skipped,
+                "version %s of %r is %s in %s: no record was added there",
+                version, app,
+                "already committed" if later is None else f"not above the recorded {later}",
+                ", ".join(sorted(skipped)),
             )  # fmt: skip
         return due
+
+    def _later(self, request: _Request, topics: Mapping[str, TopicFile]) -> int | None:
+        """The last recorded version, if the one that is asked for was committed to no topic."""
+        found = [
+            entry
+            for name, topic in topics.items()
+            if (entry := self._ledger.find(name, str(topic.uuid), request.app)) is not None
+        ]
+        if any(entry.has(request.version, exact=True) for entry in found):
+            return None
+        return max((entry.version for entry in found), default=None)
 
     def _require_finished(self, app: str, job: str) -> None:
         """Raise if an earlier commit of the application or job is pending: it comes first.
@@ -349,7 +375,10 @@ class Committer(Generic[Log]):
             )  # fmt: skip
         job, app, version = request.job, request.app, request.version
         transaction, plain = str(uuid.uuid4()), app == job
-        return Intent(transaction, job, app, version, plain, dict(topics), tuple(planned))
+        return Intent(
+            transaction, job, app, version, plain, dict(topics), tuple(planned),
+            exact=request.exact,
+        )  # fmt: skip
 
     def decide(self, intent: Intent) -> None:
         """Write the intent: the commit point."""
@@ -368,11 +397,7 @@ class Committer(Generic[Log]):
             topics = {
                 topic: uid for topic, uid in intent.topics.items() if self._is_alive(topic, uid)
             }
-            due = {
-                topic: uid
-                for topic, uid in topics.items()
-                if not self._ledger.has(topic, uid, intent.app, intent.version)
-            }
+            due = {topic: uid for topic, uid in topics.items() if not self._has(intent, topic, uid)}
             for part in alive:
                 if part.topic in due:
                     self._append_staged(logs[part.topic, part.partition], part)
@@ -407,7 +432,7 @@ class Committer(Generic[Log]):
         kept = {}
         for topic, uid in intent.topics.items():
             parts = [part for part in self.alive(intent) if part.topic == topic]
-            if not self._ledger.has(topic, uid, intent.app, intent.version):
+            if not self._has(intent, topic, uid):
                 found = {part.partition: self._fingerprints.matches(part) for part in parts}
                 if False in found.values():
                     if True in found.values():
@@ -427,6 +452,11 @@ class Committer(Generic[Log]):
             kept[topic] = uid
         partitions = tuple(part for part in intent.partitions if part.topic in kept)
         return replace(intent, topics=kept, partitions=partitions)
+
+    def _has(self, intent: Intent, topic: str, topic_uuid: str) -> bool:
+        """Whether the ledger shows that this commit is finished for a topic."""
+        app, version = intent.app, intent.version
+        return self._ledger.has(topic, topic_uuid, app, version, exact=intent.exact)
 
     def alive(self, intent: Intent) -> list[PartitionIntent]:
         """The partitions of the intent whose topic was not deleted."""

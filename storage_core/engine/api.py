@@ -109,7 +109,14 @@ class Engine(Protocol):
         """Delete the staging of a job, or finish its commit if that is decided."""
 
     def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        topics: Iterable[str],
+        app: str,
+        version: int,
+        *,
+        exact: bool,
     ) -> CommitResult:
         """Publish all parts or none; first recover and finish pending commits if needed."""
 

@@ -89,11 +89,20 @@ class BaseEngine(ABC):
         )
 
     def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        topics: Iterable[str],
+        app: str,
+        version: int,
+        *,
+        exact: bool,
     ) -> CommitResult:
         names = tuple(topics)
         try:
-            result = self.guarded(lambda: self.committer.commit(job, parts, names, app, version))
+            result = self.guarded(
+                lambda: self.committer.commit(job, parts, names, app, version, exact=exact)
+            )
         except StorageError:
             # Abandoned staging may be what fills the disk.
             self.staging_gc.sweep_if_due(committing=job)

@@ -149,9 +149,16 @@ class NativeEngine(BaseEngine):
         return lambda columns: None  # noqa: ARG005
 
     def commit(
-        self, job: str, parts: Sequence[StagedPart], topics: Iterable[str], app: str, version: int
+        self,
+        job: str,
+        parts: Sequence[StagedPart],
+        topics: Iterable[str],
+        app: str,
+        version: int,
+        *,
+        exact: bool,
     ) -> CommitResult:
-        result = super().commit(job, parts, topics, app, version)
+        result = super().commit(job, parts, topics, app, version, exact=exact)
         self._logs.checkpoint_if_due()
         return result
 

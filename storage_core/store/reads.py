@@ -30,6 +30,7 @@ from ..vfs import Vfs
 
 if TYPE_CHECKING:
     from ..checks import store_check
+    from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
 else:
     store_check = LazyModule("storage_core.checks.store_check")
@@ -267,6 +268,12 @@ class StoreReads:
             for topic, entry in found.items()
             if topic in here and entry["uuid"] == str(self.topic(topic).uuid)
         }
+
+    def ledger(self) -> list[LedgerEntry]:
+        """The versions that applications committed, by application and topic."""
+        with typed_metadata_errors():
+            entries = list(self._engine.commits.ledger.entries())
+        return sorted(entries, key=lambda entry: (entry.app, entry.topic))
 
     def check(self) -> list[Problem]:
         """Read the whole store and report its problems. Changes nothing."""

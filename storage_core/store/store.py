@@ -188,6 +188,7 @@ class Store(StoreMaintenance):
         topics: Iterable[str] = (),
         app: str | None = None,
         version: int = 0,
+        exact: bool = False,
     ) -> CommitResult:
         """Publish what the tasks of a job staged: on all partitions or none, exactly once.
 
@@ -198,6 +199,7 @@ class Store(StoreMaintenance):
             topics: More topics to record the version for, for example for an empty batch.
             app: The application or query that numbers its versions; by default the job.
             version: If ``app`` has committed this or a later version, the call adds nothing.
+            exact: Add nothing only if ``app`` has committed this very version.
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
@@ -205,9 +207,11 @@ class Store(StoreMaintenance):
         """
         named = arguments.names("topics", topics)
         arguments.instance("parts", parts, Iterable, "a list of what Stage.finish returned")
+        arguments.instance("exact", exact, bool, "True or False")
         self._require_writable()
         with typed_write_errors(f"committing job {job!r}"):
-            return self._engine.commit(job, parts, named, job if app is None else app, version)
+            name = job if app is None else app
+            return self._engine.commit(job, parts, named, name, version, exact=exact)
 
     def abort(self, job: str, *, app: str | None = None) -> None:
         """Delete the staging of a job. If its commit is decided, finish the commit instead."""

@@ -120,7 +120,7 @@ def test_bad_values(parse: Any, name: str, text: str, expectation: str) -> None:
 
 def test_every_option_is_documented_and_tested() -> None:
     tested = {name for _, name, *_ in GOOD} | {name for _, name, *_ in BAD}
-    tested |= {"subscribe", "subscribePattern", "assign", "txnAppId", "txnVersion"}
+    tested |= {"subscribe", "subscribePattern", "assign", "txnAppId", "txnVersion", "txnMode"}
     tested |= {f"{side}{what}" for side in ("starting", "ending")
                for what in ("Offsets", "OffsetsByTimestamp", "Timestamp")}  # fmt: skip
     assert {option.name for option in OPTIONS} == tested

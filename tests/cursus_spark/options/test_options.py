@@ -67,7 +67,7 @@ def test_defaults_of_writes() -> None:
         "path": "/data/log", "topic": "orders", "layout": "auto",
         "create_topic": True, "num_partitions": None, "compression": None, "txn_app_id": None,
     }  # fmt: skip
-    assert dataclasses.asdict(write()) == {**expected, "txn_version": None}
+    assert dataclasses.asdict(write()) == {**expected, "txn_version": None, "txn_mode": "last"}
     assert dataclasses.asdict(o.parse_stream_write_options(WRITE)) == expected
 
 
@@ -123,7 +123,7 @@ def test_unknown_options_are_refused_with_a_suggestion() -> None:
     )
     assert message(write, zzz="1") == (
         f"{unknown} 'zzz'. Known options: path, layout, topic, partitioner, createTopic, "
-        "numPartitions, compression, txnAppId, txnVersion."
+        "numPartitions, compression, txnAppId, txnVersion, txnMode."
     )
 
 
@@ -284,6 +284,12 @@ def test_transactions_need_both_options_in_a_batch() -> None:
     missing = "[CURSUS_OPTION_MISSING] Option '{}' must be specified with '{}': give both or "
     assert message(write, txnAppId="a") == missing.format("txnVersion", "txnAppId") + "neither."
     assert message(write, txnVersion="1") == missing.format("txnAppId", "txnVersion") + "neither."
+    assert found.txn_mode == "last"
+    assert write(txnAppId="app", txnVersion="0", txnMode="exact").txn_mode == "exact"
+    assert message(write, txnMode="exact") == (
+        "[CURSUS_OPTION_MISSING] Options 'txnAppId' and 'txnVersion' must be specified with "
+        "'txnMode'."
+    )
     assert message(write, txnAppId="a", txnVersion="-1") == (
         "[CURSUS_OPTION_INVALID] Option 'txnVersion' must be a non-negative integer, got '-1'."
     )

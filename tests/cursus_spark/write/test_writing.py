@@ -124,6 +124,13 @@ def test_a_version_that_was_committed_adds_nothing(log: Log) -> None:
     assert log.texts("other") == ["another topic"]
 
 
+def test_an_older_version_is_written_in_exact_mode_only(log: Log) -> None:
+    for version, value in ((20261116, "today"), (20261115, "late"), (20261115, "twice")):
+        log.write(log.values(value), txnAppId="job", txnVersion=version, txnMode="exact")
+    log.write(log.values("older"), txnAppId="job", txnVersion=20261114)
+    assert log.texts() == ["late", "today"]
+
+
 def test_a_failed_write_leaves_nothing_behind(log: Log) -> None:
     log.write(log.values("before"), numPartitions=2)
     # In one task: another one could still be staging when Spark gives the job up.
