@@ -28,7 +28,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic
 
 from ..config import StoreConfig
 from ..errors import (
@@ -43,74 +43,18 @@ from ..errors import (
 from ..format.file_names import check_name
 from ..io.io_errors import write_failure
 from ..metadata.topic_file import TopicFile
-from ..types import ActiveFile, OffsetRange
+from ..types import OffsetRange
 from ..vfs import Vfs
 from .commit_state import CommitState
 from .intents import Intent, PartitionIntent
 from .ledger import LedgerEntry
 from .part_validation import claimed_parts, verify_parts
+from .participants import Fingerprints, Log, Participants
 from .staging import StagedPart, TopicPartition
 from .staging_gc import drop_staging
 
 _log = logging.getLogger("storage_core")
 _TRIES = 100
-
-
-class Participant(Protocol):
-    """What a commit needs of the log of a partition."""
-
-    @property
-    def end_offset(self) -> int: ...
-
-    @property
-    def active(self) -> ActiveFile: ...
-
-    def exclusive(self, *, past_barrier: bool = False) -> AbstractContextManager[Any]:
-        """Lock the partition for writing. ``past_barrier``: to finish a pending commit."""
-
-    def sync(self) -> None:
-        """Make all records of the log durable, whatever the topic's policy."""
-
-
-Log = TypeVar("Log", bound=Participant)
-Log_co = TypeVar("Log_co", bound=Participant, covariant=True)
-
-
-class Participants(Protocol[Log_co]):
-    """What a commit needs of the topics of a store and the logs of their partitions."""
-
-    def topic(self, topic: str) -> TopicFile: ...
-
-    def log(self, topic: str, partition: int) -> Log_co: ...
-
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        """Raise the high watermarks of some partitions in one step.
-
-        Raises:
-            RecoveryNeededError: the high watermarks are lost; ``recover`` restores them.
-        """
-
-    def recover(self, topic: str) -> object:
-        """Restore lost high watermarks. Records of pending commits stay invisible."""
-
-
-class Fingerprints(Protocol):
-    """Recognises a recreated log of the same name, where topics have no identity on disk.
-
-    The caller holds the locks of the partitions.
-    """
-
-    def before(self, topic: str, partition: int) -> bytes:
-        """The last bytes of a partition's log now."""
-
-    def matches(self, intent: PartitionIntent) -> bool | None:
-        """Whether the log still has the bytes that the intent names; None if it is unknown."""
-
-    def require_own(self, intent: PartitionIntent) -> None:
-        """Raise ForeignRecordsError if another program appended where the commit goes on."""
-
-    def rebased(self, intent: PartitionIntent) -> PartitionIntent:
-        """The rest of the commit, after the records that another program appended."""
 
 
 @dataclass(frozen=True, slots=True)

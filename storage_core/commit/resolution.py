@@ -15,7 +15,8 @@ from ..errors import InvalidCommitError
 from ..vfs import Vfs
 from .commit_state import CommitState
 from .intents import Intent
-from .protocol import Committer, Fingerprints
+from .participants import Fingerprints
+from .protocol import Committer
 from .staging_gc import drop_staging
 
 

@@ -95,6 +95,11 @@ WRITE = {
         "[CURSUS_OPTION_MISSING] Option 'txnAppId' must be specified with 'txnVersion': give both "
         "or neither.",
     ),
+    "txnMode": (
+        "exact",
+        "[CURSUS_OPTION_MISSING] Options 'txnAppId' and 'txnVersion' must be specified with "
+        "'txnMode'.",
+    ),
 }
 
 
