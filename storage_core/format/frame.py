@@ -47,13 +47,13 @@ from ..io.checksum import crc32c
 from ..types import Int64s
 from .arrow_message import Piece, has_compressed_buffers, message_pieces
 from .columns import HEADERS, TIMESTAMP, Columns
+from .compression import codec_of, decompress
 from .numbers import number_column
 
 MAGIC, VERSION = b"CRSF", 1
 HEADER_BYTES, TRAILER_BYTES = 64, 8
 MAX_SPAN = 2**32 - 1
 KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
-_LZ4_GROWTH = 255
 
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
 TRAILER = struct.Struct(">II")
@@ -155,16 +155,7 @@ def unpack_body(header: FrameHeader, rest: bytes | memoryview) -> pa.Buffer:
     body = pa.py_buffer(rest[: header.body_length])
     if not header.codec:
         return body
-    # Arrow does not say how many bytes lz4 produced: if fewer than the header claims, the rest of
-    # the result would be old memory.
-    if CODECS[header.codec] == "lz4" and header.raw_length > _LZ4_GROWTH * header.body_length:
-        raise BrokenFrameError(
-            f"{header.body_length} bytes of lz4 cannot decompress to {header.raw_length}"
-        )
-    try:
-        return codec_of(CODECS[header.codec]).decompress(body, header.raw_length, asbytes=False)
-    except (pa.ArrowException, EOFError, OSError) as error:
-        raise BrokenFrameError(f"the frame body cannot be decompressed: {error}") from error
+    return decompress(body, header.codec, header.raw_length)
 
 
 def decode_message(header: FrameHeader, body: pa.Buffer) -> pa.RecordBatch | None:
@@ -207,17 +198,6 @@ def body_schema(bits: int) -> pa.Schema:
 def body_names(bits: int) -> tuple[str, ...]:
     """Names of a body's columns by the column bits of its header."""
     return tuple(body_schema(bits).names)
-
-
-@cache
-def codec_of(compression: str, level: int | None = None) -> pa.Codec:
-    """What compresses and decompresses bodies.
-
-    Safe for several threads: it has no state.
-    """
-    if compression == "zstd" and level is not None:
-        return pa.Codec("zstd", compression_level=level)
-    return pa.Codec(compression)
 
 
 class EncodedFrame(NamedTuple):

@@ -17,10 +17,10 @@ from storage_core.brokers.codecs.rows import CURSUS, CURSUS_BROKER, RUSTLOG, Row
 from storage_core.config import CODECS
 from storage_core.errors import BrokenFrameError, StorageError
 from storage_core.format import lock_state as state
+from storage_core.format.compression import codec_of
 from storage_core.format.frame import (
     HEADER_BYTES,
     FrameHeader,
-    codec_of,
     decode_body,
     draft_frame,
     finish_frame,
