@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -55,8 +55,7 @@ _ORIGIN = "cursus"
 _WHOLE_ROWS = 'Use selectExpr("to_json(struct(*)) AS value").'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkColumns:
+class SinkColumns(NamedTuple):
     """Positions of the writable columns in the rows to write; None for an absent column."""
 
     value: int

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
 
 from .errors import cursus_error
-from .options.query_options import ReadOptions, StreamWriteOptions
+
+if TYPE_CHECKING:  # a task that reads does not import the options of writes, nor the reverse
+    from .options.read_options import ReadOptions
+    from .options.write_options import StreamWriteOptions
 
 TopicPartition = tuple[str, int]
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from ..errors import CursusError, cursus_error, shown
-from .query_options import EARLIEST, EPOCH, GROUP, LATEST, MAX_OFFSET, Bound, OffsetSpec
+from .read_options import EARLIEST, EPOCH, GROUP, LATEST, MAX_OFFSET, Bound, OffsetSpec
 
 _OFFSETS_EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1767225600000,"1":"2026-01-01T00:00:00Z"}}'

@@ -24,21 +24,19 @@ from .offsets import (
     parse_time,
     parse_times,
 )
-from .query_options import (
+from .read_options import (
     DEFAULT_MAX_BYTES_PER_PARTITION,
-    DEFAULT_MAX_TRIGGER_DELAY_MS,
     EARLIEST,
     GROUP,
     LATEST,
     OffsetSpec,
     ReadOptions,
-    StreamReadOptions,
-    StreamWriteOptions,
     Subscription,
-    WriteOptions,
 )
+from .stream_read_options import DEFAULT_MAX_TRIGGER_DELAY_MS, StreamReadOptions
 from .table import BY_LOWER_NAME, Use
 from .values import invalid, name_text, topic_list
+from .write_options import StreamWriteOptions, WriteOptions
 
 _LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")

@@ -13,7 +13,7 @@ from storage_core.arguments import local_path, milliseconds
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
-from .query_options import Subscription
+from .read_options import Subscription
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1

@@ -10,7 +10,7 @@ from storage_core import StorageError, Store, TopicNotFoundError
 
 from ..errors import CursusError, cursus_error
 from ..logs import logger
-from ..options.query_options import ReadOptions
+from ..options.read_options import ReadOptions
 from ..store import TopicPartition
 
 _log = logger()

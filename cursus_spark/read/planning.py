@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from storage_core import SegmentInfo, Store
 
-from ..options.query_options import ReadOptions
+from ..options.read_options import ReadOptions
 from ..store import TopicPartition
 from .data_loss import Available, aged_out, deleted_meanwhile, lose, planned, vanished
 from .log_slice import LogSlice, SegmentSplit, segment_of

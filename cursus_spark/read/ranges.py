@@ -10,7 +10,7 @@ from storage_core import Store
 
 from ..errors import CursusError, cursus_error, shown
 from ..logs import logger
-from ..options.query_options import Bound, OffsetSpec, ReadOptions, Subscription, iso_time
+from ..options.read_options import Bound, OffsetSpec, ReadOptions, Subscription, iso_time
 from ..store import TopicPartition
 from .data_loss import Available, Loss, name_of, saw, within
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from storage_core.lazy import LazyModule
 
 from ..errors import one_line_errors
-from ..options.query_options import ReadOptions
+from ..options.read_options import ReadOptions
 from ..store import open_for_read
 from .log_slice import LogSlice
 from .task import read_slice

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..options.query_options import DEFAULT_MAX_BYTES_PER_PARTITION
+from ..options.read_options import DEFAULT_MAX_BYTES_PER_PARTITION
 from .backlog_shares import share_by_backlog
 from .log_slice import SegmentSplit
 

@@ -15,7 +15,7 @@ from storage_core import DataLossError, Store, TopicNotFoundError, use_processor
 from storage_core.format.numbers import lengths_of, number_column, starts_of
 
 from ..errors import cursus_error, one_line_errors
-from ..options.query_options import ReadOptions
+from ..options.read_options import ReadOptions
 from ..schema import arrow_schema
 from ..store import TopicPartition, open_for_read
 from .data_loss import Available, Loss, aged_out, data_loss, lose

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from storage_core import Store
 
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.backlog_shares import share_by_backlog
 from ..store import TopicPartition
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from storage_core import Store
 
 from ..errors import cursus_error
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.data_loss import Available, deleted, gone_back, lose, recreated, within
 from ..store import TopicPartition
 from .position import StreamPosition, SymbolicStart

@@ -15,7 +15,7 @@ from storage_core import Store
 
 from ..compat import ReadAllAvailable, ReadLimit, ReadMaxRows
 from ..errors import cursus_error
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.data_loss import Loss, deleted_meanwhile, lose, planned
 from ..read.log_slice import LogSlice
 from ..read.planning import plan

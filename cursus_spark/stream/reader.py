@@ -13,7 +13,7 @@ from storage_core.lazy import LazyModule
 
 from ..compat import ReadLimit, SupportsTriggerAvailableNow
 from ..errors import CursusError, one_line_errors
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.log_slice import LogSlice
 from ..read.task import read_slice
 

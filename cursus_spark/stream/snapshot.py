@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from storage_core import StorageError, Store, TopicNotFoundError
 
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.data_loss import saw
 from ..store import TopicPartition
 from .position import Positions, StreamPosition

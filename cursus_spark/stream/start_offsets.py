@@ -9,7 +9,7 @@ from storage_core import Store
 
 from ..errors import CursusError, cursus_error
 from ..logs import logger
-from ..options.query_options import StreamReadOptions
+from ..options.stream_read_options import StreamReadOptions
 from ..read.data_loss import (
     Available,
     aged_out,

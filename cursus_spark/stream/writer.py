@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import cursus_error, one_line_errors
 from ..logs import logger
-from ..options.query_options import StreamWriteOptions
+from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from ..write.task import write_rows

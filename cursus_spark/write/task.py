@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from storage_core import Store
 
 from ..errors import one_line_errors
-from ..options.query_options import StreamWriteOptions
+from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from .routing import Router

@@ -13,7 +13,7 @@ from storage_core import StorageError
 
 from ..errors import CursusError, one_line_errors
 from ..logs import logger
-from ..options.query_options import WriteOptions
+from ..options.write_options import WriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from .task import write_rows

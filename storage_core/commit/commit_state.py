@@ -6,9 +6,8 @@ directory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..io.io_errors import commit_pending
 from ..lazy import LazyModule
@@ -23,8 +22,7 @@ else:
     ledger = LazyModule("storage_core.commit.ledger")
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCommit:
+class PendingCommit(NamedTuple):
     """A decided commit that is not finished, and how many records it adds to each partition."""
 
     transaction: str

@@ -11,19 +11,14 @@ from uuid import UUID
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..format import lock_state
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
 from ..lazy import LazyModule
 from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
-from ..metadata import consumer_groups, identity
 from ..metadata.catalog import Catalog
-from ..metadata.identity import Ownership
 from ..metadata.topic_file import TopicFile, gets_syncs
-from ..segments.partition_reader import PartitionReader
-from ..segments.segment_reader import NativeSegments, ReadCaches
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from .base import BaseEngine, Result
@@ -33,34 +28,49 @@ if TYPE_CHECKING:
     from ..commit import append_staged, protocol
     from ..commit.protocol import CommitResult, Committer
     from ..commit.staging import StageCheck, StagedPart
+    from ..format import lock_state
     from ..log.partition_log import PartitionLog
     from ..maintenance import native as native_maintenance
     from ..maintenance import scrub
     from ..maintenance.native import NativeMaintenance
+    from ..metadata import identity
+    from ..segments import partition_reader, segment_reader
+    from ..segments.partition_reader import PartitionReader
+    from ..segments.segment_reader import ReadCaches
 else:
     store_check = LazyModule("storage_core.checks.store_check")
     append_staged = LazyModule("storage_core.commit.append_staged")
     protocol = LazyModule("storage_core.commit.protocol")
+    lock_state = LazyModule("storage_core.format.lock_state")
     native_maintenance = LazyModule("storage_core.maintenance.native")
     scrub = LazyModule("storage_core.maintenance.scrub")
+    identity = LazyModule("storage_core.metadata.identity")
+    partition_reader = LazyModule("storage_core.segments.partition_reader")
+    segment_reader = LazyModule("storage_core.segments.segment_reader")
 
 
 class NativeEngine(BaseEngine):
     """One native store. Safe for several threads."""
 
     name = "native"
-    groups_directory = consumer_groups.NATIVE_DIRECTORY
+    groups_directory = "meta/consumer-offsets"
 
     def __init__(self, vfs: Vfs, config: StoreConfig) -> None:
         commits = CommitState(vfs, "meta", "staging")
-        self._ownership = Ownership(vfs, config)
         self._catalog = Catalog(vfs, config)
-        self._logs = OpenLogs(vfs, self._catalog, config, commits, self._ownership)
+        self._logs = OpenLogs(vfs, self._catalog, config, commits, self._require_member)
         super().__init__(vfs, config, commits)
-        self._caches = ReadCaches(vfs, config)
         self._lock = threading.Lock()
+        self._read_caches: ReadCaches | None = None
         self._readers: dict[tuple[UUID, int], PartitionReader] = {}
         self._flusher = Flusher(self.flush)
+
+    @cached_property
+    def _ownership(self) -> identity.Ownership:
+        return identity.Ownership(self._vfs, self._config)
+
+    def _require_member(self, topic: str, store_uuid: UUID) -> None:
+        self._ownership.require_member(topic, store_uuid)
 
     @cached_property
     def committer(self) -> Committer[PartitionLog]:
@@ -81,16 +91,23 @@ class NativeEngine(BaseEngine):
         return lock_state.needs_recovery(lock_state.unpack(data), self._vfs.boot_id())
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
-        found = self._catalog.get(topic)
+        found, caches = self._catalog.get(topic), self._caches()
         with self._lock:
             reader = self._readers.get((found.uuid, partition))
             if reader is None:
                 directory = segments_directory(topic, partition)
                 config = found.config(self._config)
-                segments = NativeSegments(self._vfs, directory, config, self._caches)
-                reader = PartitionReader(self._vfs, topic, partition, segments)
+                segments = segment_reader.NativeSegments(self._vfs, directory, config, caches)
+                reader = partition_reader.PartitionReader(self._vfs, topic, partition, segments)
                 self._readers[found.uuid, partition] = reader
             return reader
+
+    def _caches(self) -> ReadCaches:
+        """What all readers share. It is made at the first read: most writers read nothing."""
+        with self._lock:
+            if self._read_caches is None:
+                self._read_caches = segment_reader.ReadCaches(self._vfs, self._config)
+            return self._read_caches
 
     def check(self) -> Iterator[Problem]:
         return store_check.Checker(self._vfs, self._config, self._catalog).run()
@@ -178,7 +195,7 @@ class NativeEngine(BaseEngine):
             topic,
             partition,
             found.config(self._config),
-            self._caches,
+            self._caches(),
             str(found.uuid),
             high_watermark=lambda: self.high_watermarks(topic)[partition],
             log=partial(self._logs.log, topic, partition),
@@ -208,7 +225,7 @@ class NativeEngine(BaseEngine):
         reports = self._logs.recover(topic)
         logs = self._logs.of_topic(topic)
         for partition, log in logs.items():
-            scrub.repair_indexes(self._vfs, log, topic, partition, self._caches)
+            scrub.repair_indexes(self._vfs, log, topic, partition, self._caches())
         self._logs.checkpoint(logs.values())
         return reports
 

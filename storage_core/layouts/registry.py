@@ -7,15 +7,13 @@ and the tables of the README and ``docs/lifecycle.md`` are derived from it or ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .broker_names import BROKER_NAMES, CURSUS_NAMES, RUSTLOG_NAMES, Names
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """One kind of log directory.
 
     Attributes:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 from ..config import StoreConfig
 from ..errors import StorageError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors, watermark_lost
 from ..lazy import LazyModule
-from ..metadata import checkpoint, high_watermark
+from ..metadata import high_watermark
 from ..metadata.catalog import Catalog
-from ..metadata.identity import Ownership
 from ..metadata.topic_file import TopicFile
 from ..types import RecoveryReport
 from ..vfs import Vfs
 from .write_barrier import TopicBarrier
 
 if TYPE_CHECKING:
+    from ..metadata import checkpoint
     from . import partition_log
     from .partition_log import PartitionLog
 else:
+    checkpoint = LazyModule("storage_core.metadata.checkpoint")
     partition_log = LazyModule("storage_core.log.partition_log")
 
 Result = TypeVar("Result")
@@ -39,13 +41,13 @@ class OpenLogs:
         catalog: Catalog,
         config: StoreConfig,
         barrier: TopicBarrier,
-        ownership: Ownership,
+        require_member: Callable[[str, UUID], None],
     ) -> None:
         self._vfs = vfs
         self._catalog = catalog
         self._config = config
         self._barrier = barrier
-        self._ownership = ownership
+        self._require_member = require_member
         self._lock = threading.Lock()
         self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._checkpointed = vfs.monotonic()
@@ -57,7 +59,7 @@ class OpenLogs:
         """The log of a partition, with the current settings of its topic."""
         with typed_metadata_errors(topic):
             found = self._catalog.get(topic)
-        self._ownership.require_member(topic, found.store_uuid)
+        self._require_member(topic, found.store_uuid)
         with self._lock:
             known = self._logs.get((topic, partition))
             if known is not None and known[0] == found:

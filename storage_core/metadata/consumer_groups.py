@@ -16,7 +16,6 @@ from ..io.durable import sync_directories
 from ..io.locks import ensure_lock_file, locked
 from ..vfs import Vfs
 
-NATIVE_DIRECTORY = "meta/consumer-offsets"
 _FORMAT = 1
 # The temporary file has a longer name, and file names have at most 255 bytes.
 _MAX_CHARACTERS = 240

@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..config import StoreConfig
 from ..errors import (
@@ -21,9 +22,14 @@ from ..errors import (
 from ..io import json_files
 from ..io.durable import sync_directories
 from ..io.locks import ensure_lock_file, locked
+from ..lazy import LazyModule
 from ..vfs import Vfs
-from . import checkpoint
 from .topic_file import TopicFile
+
+if TYPE_CHECKING:
+    from . import checkpoint
+else:
+    checkpoint = LazyModule("storage_core.metadata.checkpoint")
 
 PATH, LOCK = "meta/broker.id", "meta/lock"
 FORMAT = 1

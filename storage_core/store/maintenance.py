@@ -16,17 +16,18 @@ from ..config import CODECS, CleanupPolicy, Compression
 from ..errors import ConfigError, StoppedError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..lazy import LazyModule
-from ..metadata import consumer_groups
 from .reads import StoreReads
 
 if TYPE_CHECKING:
     from ..maintenance import report
     from ..maintenance.partition import PartitionMaintenance
     from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
+    from ..metadata import consumer_groups
 
     Run: TypeAlias = Callable[[PartitionMaintenance, Pace], UpkeepReport]
 else:
     report = LazyModule("storage_core.maintenance.report")
+    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
 
 
 class StoreMaintenance(StoreReads):

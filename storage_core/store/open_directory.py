@@ -14,7 +14,6 @@ from ..errors import LayoutNotFoundError
 from ..layouts.detect import choose_layout
 from ..layouts.registry import CURSUS, CURSUS_BROKER, LAYOUTS
 from ..lazy import LazyModule
-from ..metadata.identity import first_boot, require_trusted_locks
 from ..types import IsolationLevel
 from ..vfs import PosixVfs, Vfs
 
@@ -22,9 +21,11 @@ if TYPE_CHECKING:
     from ..brokers import engine as broker_engine
     from ..brokers import ordinal_era
     from ..engine.api import Engine
+    from ..metadata import identity
 else:
     broker_engine = LazyModule("storage_core.brokers.engine")
     ordinal_era = LazyModule("storage_core.brokers.ordinal_era")
+    identity = LazyModule("storage_core.metadata.identity")
 
 _log = logging.getLogger("storage_core")
 _logged: set[str] = set()
@@ -61,8 +62,8 @@ def open_files(
     if create and chosen == "native" and vfs.stat("topics") is None:
         # topics/ is created last. If it is missing, another process is creating the store now, or
         # crashed while it did.
-        require_trusted_locks(vfs, config)
-        first_boot(vfs, config)
+        identity.require_trusted_locks(vfs, config)
+        identity.first_boot(vfs, config)
     return vfs, chosen
 
 

@@ -21,10 +21,7 @@ from ..format.columns import READ_SCHEMA, microseconds
 from ..format.selection import RECORD_FIELDS, Selection
 from ..io.io_errors import typed_metadata_errors
 from ..lazy import LazyModule
-from ..metadata import consumer_groups
 from ..metadata.topic_file import TopicFile
-from ..segments.batches import join_small, limit
-from ..segments.partition_reader import PartitionReader
 from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
 
@@ -32,8 +29,13 @@ if TYPE_CHECKING:
     from ..checks import store_check
     from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
+    from ..metadata import consumer_groups
+    from ..segments import batches as record_batches
+    from ..segments.partition_reader import PartitionReader
 else:
     store_check = LazyModule("storage_core.checks.store_check")
+    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
+    record_batches = LazyModule("storage_core.segments.batches")
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)
 _SEGMENTS = "a list of what segments() returned"
@@ -154,7 +156,7 @@ class StoreReads:
                         on_loss(error)
                         pieces = reader.read_rest(error.offset or 0, end, selection)
 
-        return join_small(batches())
+        return record_batches.join_small(batches())
 
     def index_entries(
         self, topic: str, partition: int, segment: SegmentInfo
@@ -212,8 +214,8 @@ class StoreReads:
         to_the_end = end is None or end > bounds.end
         batches = reader.read(first, stop, Selection(measured), to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
-            batches = limit(batches, max_records, max_bytes)
-        batches = join_small(batches)
+            batches = record_batches.limit(batches, max_records, max_bytes)
+        batches = record_batches.join_small(batches)
         return batches if measured == chosen else (batch.select(chosen) for batch in batches)
 
     def offset_for_timestamp(

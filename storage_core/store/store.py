@@ -12,7 +12,7 @@ from ..config import StoreConfig
 from ..errors import StoreClosedError, TopicExistsError
 from ..format.columns import Columns, Values, make_columns
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
-from ..metadata import consumer_groups
+from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..types import IsolationLevel, OffsetRange, RecoveryReport
 from ..vfs import Vfs
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..commit.protocol import CommitResult
     from ..commit.staging import Stage, StagedPart
     from ..engine.api import Log
+    from ..metadata import consumer_groups
+else:
+    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
 
 
 class Store(StoreMaintenance):

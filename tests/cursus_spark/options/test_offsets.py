@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from cursus_spark.errors import CursusError
 from cursus_spark.options import offsets as o
-from cursus_spark.options.query_options import (
-    EARLIEST,
-    GROUP,
-    LATEST,
-    Bound,
-    OffsetSpec,
-    iso_time,
-)
+from cursus_spark.options.read_options import EARLIEST, GROUP, LATEST, Bound, OffsetSpec, iso_time
 from cursus_spark.read.backlog_shares import share_by_backlog
 from cursus_spark.stream.position import StreamPosition, SymbolicStart, parse_stream_offset
 

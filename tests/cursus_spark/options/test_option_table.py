@@ -8,8 +8,10 @@ import pytest
 
 from cursus_spark.errors import CursusError
 from cursus_spark.options import parse as o
-from cursus_spark.options.query_options import ReadOptions, StreamReadOptions, WriteOptions
+from cursus_spark.options.read_options import ReadOptions
+from cursus_spark.options.stream_read_options import StreamReadOptions
 from cursus_spark.options.table import BY_LOWER_NAME, OPTIONS, options_for
+from cursus_spark.options.write_options import WriteOptions
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}

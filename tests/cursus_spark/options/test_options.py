@@ -13,15 +13,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from cursus_spark.errors import CursusError
 from cursus_spark.options import parse as o
-from cursus_spark.options.query_options import (
-    EARLIEST,
-    GROUP,
-    LATEST,
-    Bound,
-    ReadOptions,
-    StreamReadOptions,
-    WriteOptions,
-)
+from cursus_spark.options.read_options import EARLIEST, GROUP, LATEST, Bound, ReadOptions
+from cursus_spark.options.stream_read_options import StreamReadOptions
+from cursus_spark.options.write_options import WriteOptions
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 WRITE = {"path": "/data/log", "topic": "orders"}

@@ -44,7 +44,7 @@ UUIDS = {"t": "01234567-89ab-cdef-0123-456789abcdef"}
 def test_group_file_has_these_bytes(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     vfs.clock_us = T0
-    groups.commit(vfs, groups.NATIVE_DIRECTORY, "g", {"t": {0: 7, 10: 9}}, UUIDS, 1000)
+    groups.commit(vfs, "meta/consumer-offsets", "g", {"t": {0: 7, 10: 9}}, UUIDS, 1000)
     assert (tmp_path / "meta/consumer-offsets/g.json").read_bytes() == BYTES
 
 
@@ -123,7 +123,7 @@ def test_group_file_with_another_schema_is_damaged(tmp_path: Path, topics: objec
     store.commit_offsets("g", {TOPIC: {0: 1}})
     metafile.replace(
         faulty(tmp_path),
-        groups.path_of(groups.NATIVE_DIRECTORY, "g"),
+        groups.path_of("meta/consumer-offsets", "g"),
         {"format": 1, "topics": topics},
     )
     with pytest.raises(DamagedMetadataError):

@@ -1,4 +1,4 @@
-"""The options of a query as typed values: the driver parses them, every Spark task gets them."""
+"""The options of a read as typed values: the driver parses them, every Spark task gets them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from storage_core import TimeRange
 
@@ -15,16 +15,13 @@ BoundKind = Literal["earliest", "latest", "group", "offset", "timestamp"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Strategy = Literal["error", "latest"]
 TimestampMode = Literal["exact", "offsets"]
-TxnMode = Literal["last", "exact"]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MAX_OFFSET = (1 << 63) - 1  # also the largest time
 DEFAULT_MAX_BYTES_PER_PARTITION = 128 << 20
-DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One end of a range: a word, an offset, or a time in microseconds since 1970 (UTC).
 
     The time 9223372036854775807, as users of Kafka write it, is after every record.
@@ -103,8 +100,7 @@ class OffsetSpec:
         return f"{self.default} {json.dumps(named, sort_keys=True)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(NamedTuple):
     """The topics to read: exactly one of the three fields is set.
 
     Attributes:
@@ -179,42 +175,6 @@ class ReadOptions:
         if high.kind == "timestamp":
             given["end"] = high.value
         return TimeRange(**given) if given and self.timestamp_mode == "exact" else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamReadOptions(ReadOptions):
-    """Options of a streaming read; ``ending`` is always latest."""
-
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
-    consumer_group: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWriteOptions:
-    """Options of a streaming write; a batch write has them too.
-
-    With ``num_partitions`` None a new topic gets one partition, and an existing topic may have any
-    number.
-    """
-
-    path: str
-    topic: str | None = None
-    layout: str = "auto"
-    create_topic: bool = True
-    num_partitions: int | None = None
-    compression: str | None = None
-    txn_app_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions(StreamWriteOptions):
-    """Options of a batch write; ``txn_app_id`` and ``txn_version`` are both set or both None."""
-
-    txn_version: int | None = None
-    txn_mode: TxnMode = "last"
 
 
 def iso_time(microseconds: int) -> str:

@@ -1,0 +1,20 @@
+"""The options of a streaming read as typed values: those of a batch read, and some more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .read_options import ReadOptions
+
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamReadOptions(ReadOptions):
+    """Options of a streaming read; ``ending`` is always latest."""
+
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    consumer_group: str | None = None
