@@ -144,9 +144,10 @@ def test_everything_public_that_takes_arguments_is_walked() -> None:
     walked = {"convert", "make_columns", "partition_for_keys", "use_processors", "StoreConfig"}
     walked |= {kind.__name__ for kind in CLASSES}
     # Values that functions take and return.
-    returned = {"Columns", "CommitResult", "Converted", "OffsetRange", "Problem", "Progress",
-                "ReadResult", "RecoveryReport", "SegmentInfo", "StagedPart", "TimeRange",
-                "TopicFile", "UpkeepProgress", "UpkeepReport"}  # fmt: skip
+    returned = {"Columns", "CommitResult", "Converted", "Field", "OffsetRange", "Problem",
+                "Progress", "ReadResult", "RecoveryReport", "SchemaVersion", "SegmentInfo",
+                "StagedPart", "TimeRange", "TopicFile", "UpkeepProgress",
+                "UpkeepReport"}  # fmt: skip
     public = {
         name
         for name in storage_core.__all__
