@@ -10,6 +10,9 @@ import pytest
 
 from storage_core.format import lock_state as state
 from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.schema.conform import conform
+from storage_core.schema.fields import SchemaVersion, from_arrow
+from storage_core.schema.keys import key_bytes
 from tests.support import format_example
 from tests.support.format_example import SEGMENTS
 from tests.support.paths import ROOT
@@ -69,8 +72,18 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_every_example_of_the_document_is_compared() -> None:
-    assert sorted(blocks("hex")) == sorted([*HEX_FILES, "frame"])
+    assert sorted(blocks("hex")) == sorted([*HEX_FILES, "frame", "key"])
     assert sorted(blocks("json")) == sorted(JSON_FILES)
+
+
+def test_the_key_is_what_the_engine_hashes() -> None:
+    at = pa.struct([("x", pa.bool_()), ("y", pa.list_(pa.float32()))])
+    schema = pa.schema([("user", pa.string()), ("n", pa.int32()), ("at", at)])
+    row = {"user": "ann", "n": 5, "at": {"x": True, "y": [1.5, None]}}
+    batch = pa.RecordBatch.from_pylist([row], schema=schema)
+    rows = conform(batch, SchemaVersion(1, from_arrow(schema)))
+    assert [field.id for field in rows.schema.fields] == [1, 2, 3]
+    assert key_bytes(rows, ["user", "n", "at"])[0].as_py() == shown_bytes("key")
 
 
 @pytest.mark.parametrize("name", ["frame", *HEX_FILES])
