@@ -51,10 +51,10 @@ def plainly(value: Any, field: Field) -> bytes:
         return b"\4" + (nan if math.isnan(value) else struct.pack("<d", value + 0.0))
     if types.is_decimal(kind):
         sign, digits, exponent = value.as_tuple()
-        whole = int("".join(map(str, digits))) * 10 ** (38 + exponent)
+        whole: int = int("".join(map(str, digits))) * 10 ** (38 + exponent)
         return b"\5" + (-whole if sign else whole).to_bytes(32, "little", signed=True)
     if types.is_string(kind) or types.is_binary(kind):
-        data = value.encode() if types.is_string(kind) else value
+        data: bytes = value.encode() if types.is_string(kind) else value
         return struct.pack("<BI", 6 if types.is_string(kind) else 7, len(data)) + data
     if types.is_date(kind):
         return struct.pack("<Bi", 8, (value - EPOCH.date()).days)
@@ -136,7 +136,7 @@ def test_a_wider_type_has_the_same_bytes(
     array = pa.array([value, None], narrow).cast(old.fields[0].type)
     before = TypedRows(old, [array], 2)
     after = TypedRows(new, [read_up(array, old.fields[0], new.fields[0])], 2)
-    assert after.arrays[0].type == new.fields[0].type != array.type
+    assert after.column(0).type == new.fields[0].type != array.type
     assert key_bytes(before, ["k"]).equals(key_bytes(after, ["k"]))
 
 
@@ -147,7 +147,7 @@ def test_a_field_that_is_added_to_a_struct_changes_no_old_key() -> None:
     array = pa.array([{"b": 1}, None, {"b": None}]).cast(old.fields[0].type)
     before = TypedRows(old, [array], 3)
     after = TypedRows(new, [read_up(array, old.fields[0], new.fields[0])], 3)
-    assert len(after.arrays[0].type) == 2
+    assert len(after.column(0).type) == 2
     assert key_bytes(before, ["k"]).equals(key_bytes(after, ["k"]))
 
 
