@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from ..config import StoreConfig
@@ -13,6 +13,9 @@ from ..errors import ConfigError, DamagedMetadataError
 from ..io import json_files
 from ..vfs import Vfs
 from .high_watermark import MAX_PARTITIONS
+
+Kind = Literal["records", "typed"]
+_RECORDS, _TYPED = 1, 2
 
 TOPIC_SETTINGS = (
     "cleanup_policy",
@@ -40,13 +43,21 @@ TOPIC_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class TopicFile:
-    """Contents of ``topic.json``."""
+    """Contents of ``topic.json``. Kind, key columns and timestamp column never change."""
 
     uuid: UUID
     store_uuid: UUID
     partitions: int
     created_at: str
     settings: Mapping[str, Any]
+    kind: Kind = "records"
+    key_columns: tuple[str, ...] = ()
+    timestamp_column: str | None = None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether its rows have the columns of a schema, not key, value and headers."""
+        return self.kind == "typed"
 
     def config(self, store: StoreConfig) -> StoreConfig:
         """The store's configuration, overridden by this topic's settings."""
@@ -83,9 +94,15 @@ def check_partitions(partitions: int) -> int:
 
 
 def dump(topic: TopicFile) -> dict[str, Any]:
-    """The fields of the file."""
+    """The fields of the file. Releases without typed topics refuse format 2."""
+    typed = {
+        "kind": topic.kind,
+        "key_columns": list(topic.key_columns),
+        "timestamp_column": topic.timestamp_column,
+    }
     return {
-        "format": 1,
+        **(typed if topic.is_typed else {}),
+        "format": _TYPED if topic.is_typed else _RECORDS,
         "uuid": str(topic.uuid),
         "store_uuid": str(topic.store_uuid),
         "partitions": topic.partitions,
@@ -105,7 +122,7 @@ def read(vfs: Vfs, topic: str) -> TopicFile | None:
     if fields is None:
         return None
     try:
-        if fields.get("format") != 1:
+        if fields.get("format") not in (_RECORDS, _TYPED):
             raise ValueError(f"format {fields.get('format')!r} is unknown to this release")
         return TopicFile(
             uuid=UUID(json_files.field(fields, "uuid", str, path)),
@@ -113,12 +130,27 @@ def read(vfs: Vfs, topic: str) -> TopicFile | None:
             partitions=check_partitions(json_files.field(fields, "partitions", int, path)),
             created_at=json_files.field(fields, "created_at", str, path),
             settings=check_settings(json_files.field(fields, "settings", dict, path)),
+            **(_typed_fields(fields, path) if fields["format"] == _TYPED else {}),
         )
     except (ValueError, ConfigError) as error:
         reason = str(error).removesuffix(".")
         raise DamagedMetadataError(
             f"{path} is damaged: {reason}. Restore the file from a copy.", path=path
         ) from error
+
+
+def _typed_fields(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
+    keys, timestamp = json_files.field(fields, "key_columns", list, path), "timestamp_column"
+    if fields.get("kind") != "typed":
+        raise ValueError(f"field 'kind' should be 'typed', found {fields.get('kind')!r}")
+    if not all(isinstance(name, str) and name for name in keys) or len(set(keys)) < len(keys):
+        raise ValueError(f"field 'key_columns' should be different column names, found {keys!r}")
+    if timestamp not in fields:
+        raise ValueError(f"field {timestamp!r} is missing")
+    found = fields[timestamp]
+    if found is not None and not (isinstance(found, str) and found):
+        raise ValueError(f"field {timestamp!r} should be a column name or null, found {found!r}")
+    return {"kind": "typed", "key_columns": tuple(keys), timestamp: found}
 
 
 def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
