@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..commit.commit_state import CommitState
 from ..commit.protocol import Committer
@@ -13,10 +13,11 @@ from ..commit.resolution import finish_commit, give_up_commit
 from ..commit.staging import StageCheck
 from ..config import StoreConfig
 from ..engine.base import BaseEngine
-from ..errors import ConfigError, NotWritableError, StorageError
+from ..errors import ConfigError, NotWritableError, SchemaMismatchError, StorageError
 from ..format.columns import Columns
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import STATE_DIRECTORY
+from ..log.published import Published
 from ..metadata.identity import require_trusted_locks
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
@@ -27,6 +28,10 @@ from .layout import RowLayout, find_layout
 from .log import RowLog
 from .maintenance import BrokerMaintenance
 from .open_logs import BrokerLogs
+
+if TYPE_CHECKING:
+    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..schema.fields import Field, SchemaVersion
 
 
 class BrokerEngine(BaseEngine):
@@ -73,6 +78,9 @@ class BrokerEngine(BaseEngine):
     def topic(self, topic: str) -> TopicFile:
         return self._catalog.get(topic)
 
+    def published(self, topic: str) -> Published:
+        return Published(self.high_watermarks(topic))
+
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
         found = self._catalog.get(topic)
         count, topic_uuid = found.partitions, str(found.uuid)
@@ -116,7 +124,31 @@ class BrokerEngine(BaseEngine):
             )
         require_trusted_locks(self._vfs, self._config)
 
-    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
+    def schemas(self, topic: str) -> TopicSchemas:
+        raise self._no_columns(topic)
+
+    def register_schema(
+        self,
+        topic: str,
+        wanted: Sequence[Field],  # noqa: ARG002
+        *,
+        add: bool,  # noqa: ARG002
+        widen: bool,  # noqa: ARG002
+    ) -> SchemaVersion:
+        raise self._no_columns(topic)
+
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:  # noqa: ARG002
+        raise self._no_columns(topic)
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        new: NewSchema | None = None,
+    ) -> TopicFile:
+        if new is not None:
+            raise self._no_columns(topic)
         if settings:
             raise self._no_settings()
         return self._catalog.create(topic, partitions)
@@ -201,6 +233,13 @@ class BrokerEngine(BaseEngine):
                     raise found.damage
         except StorageError as error:
             yield replace(Problem.from_error(error), topic=topic, partition=partition)
+
+    def _no_columns(self, topic: str) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"layout {self.name} stores keys and values, not columns, so topic {topic!r} cannot be "
+            "a typed topic. Use a native store.",
+            topic=topic,
+        )
 
     def _no_settings(self) -> ConfigError:
         return ConfigError(

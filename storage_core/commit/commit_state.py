@@ -76,6 +76,10 @@ class CommitState:
         """By partition where the first pending commit begins: the end for readers."""
         return self.intents.starts(topic, topic_uuid)
 
+    def pending_schema(self, topic: str, topic_uuid: str) -> tuple[int, int] | None:
+        """The schema versions before and after a pending commit that changes the schema."""
+        return self.intents.pending_schema(topic, topic_uuid)
+
     def pending(self) -> list[PendingCommit]:
         """Every interrupted commit, and every commit that runs now."""
         return [
@@ -84,7 +88,11 @@ class CommitState:
                 intent.job,
                 intent.app,
                 intent.version,
-                {(part.topic, part.partition): part.end - part.start for part in intent.partitions},
+                {
+                    (part.topic, part.partition): part.end - part.start
+                    for part in intent.partitions
+                    if part.parts
+                },
             )
             for intent in self.intents.pending()
         ]

@@ -8,7 +8,7 @@ intent can finish the commit: the end of the log shows how far the first attempt
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import DamagedMetadataError, InvalidCommitError, InvalidNameError
@@ -20,7 +20,7 @@ from ..vfs import FileStat, Vfs
 from .part_validation import part_from
 from .staging import StagedPart
 
-_FORMAT, _FORMAT_EXACT = 1, 2
+_FORMAT, _FORMAT_EXACT, _FORMAT_TYPED = 1, 2, 3
 # File systems update the time of a directory in steps of some milliseconds.
 _TIME_STEP_NS = 50_000_000
 # A part takes about 1 KiB, so this is a commit of 250,000 files.
@@ -69,6 +69,12 @@ class Intent:
     replaces: str = ""
     """The intent that this one takes the place of; both go together."""
     exact: bool = False
+    schemas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By topic the published schema version before the commit, and the one that it publishes.
+
+    The intent names partition 0 of such a topic, with no parts if the commit adds no row there: its
+    lock protects the schema.
+    """
 
     def names(self, topic: str | None, partition: int | None) -> bool:
         """Whether the commit adds records to this partition."""
@@ -91,8 +97,7 @@ class Intents:
         A process that finds an intent writes it again before it acts on it. The committer may have
         crashed before fsync. And after a failed fsync, a later one that succeeds proves nothing.
         """
-        version = _FORMAT_EXACT if intent.exact else _FORMAT
-        data = json_files.dump({"format": version, **_fields(intent)})
+        data = json_files.dump(_fields(intent))
         if len(data) > _MAX_BYTES:
             raise InvalidCommitError(
                 f"job {intent.job} has too many parts for one commit: its intent has {len(data)} "
@@ -183,6 +188,13 @@ class Intents:
                     found[part.partition] = min(start, part.start)
         return found
 
+    def pending_schema(self, topic: str, topic_uuid: str) -> tuple[int, int] | None:
+        """The schema versions before and after a pending commit that changes a topic's schema."""
+        for intent in self.pending(replaced=True):
+            if intent.topics.get(topic) == topic_uuid and topic in intent.schemas:
+                return intent.schemas[topic]
+        return None
+
     def sweep(self, older_than_us: int) -> None:
         """Remove old temporary files that crashed committers left."""
         with suppress(FileNotFoundError):
@@ -197,9 +209,10 @@ class Intents:
 
     def _parse(self, fields: dict[str, Any], path: str) -> Intent:
         try:
-            if fields["format"] not in (_FORMAT, _FORMAT_EXACT):
+            if fields["format"] not in (_FORMAT, _FORMAT_EXACT, _FORMAT_TYPED):
                 raise ValueError(f"format {fields['format']!r} is unknown to this release")
             topics = {check_name("topic", topic): str(u) for topic, u in fields["topics"].items()}
+            partitions = tuple(self._partition(entry, topics) for entry in fields["partitions"])
             return Intent(
                 transaction=check_name("transaction", fields["transaction"]),
                 job=check_name("job", fields["job"]),
@@ -207,11 +220,12 @@ class Intents:
                 version=int(fields["version"]),
                 plain=bool(fields["plain"]),
                 topics=topics,
-                partitions=tuple(self._partition(entry, topics) for entry in fields["partitions"]),
+                partitions=partitions,
                 replaces=check_name("transaction", fields["replaces"])
                 if "replaces" in fields
                 else "",
-                exact=fields["format"] == _FORMAT_EXACT,
+                exact=fields["format"] == _FORMAT_EXACT or bool(fields.get("exact", False)),
+                schemas=_schemas(fields.get("schemas", {}), partitions),
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidNameError) as error:
             raise DamagedMetadataError(
@@ -238,9 +252,34 @@ class Intents:
         return made
 
 
+def _schemas(
+    fields: dict[str, Any], partitions: tuple[PartitionIntent, ...]
+) -> dict[str, tuple[int, int]]:
+    found = {}
+    for topic, (before, after) in fields.items():
+        if type(before) is not int or type(after) is not int or not 1 <= before < after < 1 << 32:
+            raise ValueError(f"{topic}: schema versions {before!r}, {after!r} are out of range")
+        if not any((part.topic, part.partition) == (topic, 0) for part in partitions):
+            raise ValueError(f"{topic}: a new schema version needs partition 0")
+        found[topic] = (before, after)
+    return found
+
+
 def _fields(intent: Intent) -> dict[str, Any]:
+    """The fields of the file. Releases without typed topics refuse format 3."""
     fields = asdict(intent)
-    del fields["exact"]  # the format says it
+    parts = [part for entry in fields["partitions"] for part in entry["parts"]]
+    typed = bool(intent.schemas) or any(part["schema"] is not None for part in parts)
+    if typed:
+        fields["format"] = _FORMAT_TYPED
+    else:
+        # The format says it.
+        fields["format"] = _FORMAT_EXACT if fields.pop("exact") else _FORMAT
+    if not intent.schemas:
+        del fields["schemas"]
+    for part in parts:
+        if part["schema"] is None:
+            del part["schema"]
     if not intent.replaces:
         del fields["replaces"]
     for entry in fields["partitions"]:

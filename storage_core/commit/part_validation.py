@@ -23,7 +23,7 @@ from ..format.frame import (
 from ..vfs import Vfs
 from .staging import SUFFIX, StagedPart, frame_checksum
 
-_MAX_CHECKSUM = 0xFFFFFFFF
+_MAX_UINT32 = 0xFFFFFFFF
 
 
 def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
@@ -44,8 +44,11 @@ def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
     plain = all(type(number) is int and number >= 0 for number in numbers)
     if not plain or not part.records or not all(size for _, size in runs):
         raise ValueError(f"the part of {part.topic!r}: a number is out of range: {numbers[:8]}")
-    if not is_name(part.topic) or part.checksum > _MAX_CHECKSUM or type(part.own_file) is not bool:
+    if not is_name(part.topic) or part.checksum > _MAX_UINT32 or type(part.own_file) is not bool:
         raise ValueError(f"the part of {part.topic!r}: topic, checksum or own_file is invalid")
+    schema = part.schema
+    if schema is not None and (type(schema) is not int or not 1 <= schema <= _MAX_UINT32):
+        raise ValueError(f"the part of {part.topic!r}: schema {schema!r} is no schema version")
     return part
 
 

@@ -48,6 +48,7 @@ class StagedPart:
 
     ``runs`` are (position, size) of the frames in order. ``checksum`` covers their headers and
     trailers, which cover the bodies. The commit may rename the file of an ``own_file`` part.
+    ``schema`` is the schema version that the frames name, None in a records topic.
     """
 
     topic: str
@@ -57,6 +58,7 @@ class StagedPart:
     records: int
     checksum: int
     own_file: bool
+    schema: int | None = None
 
     @property
     def size(self) -> int:

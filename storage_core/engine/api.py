@@ -10,12 +10,15 @@ from ..commit.protocol import CommitResult
 from ..commit.staging import Stage, StageCheck, StagedPart
 from ..config import StoreConfig
 from ..format.columns import Columns
+from ..log.published import Published
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
 from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
 
 if TYPE_CHECKING:
     from ..maintenance.partition import PartitionMaintenance
+    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..schema.fields import Field, SchemaVersion
 
 
 class Log(Protocol):
@@ -63,6 +66,23 @@ class Engine(Protocol):
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
         """The high watermark of every partition, at one instant where the layout allows it."""
 
+    def published(self, topic: str) -> Published:
+        """The high watermarks and, of a typed topic, the schema version, at one instant."""
+
+    def schemas(self, topic: str) -> TopicSchemas:
+        """The registered schema versions of a typed topic."""
+
+    def register_schema(
+        self, topic: str, wanted: Sequence[Field], *, add: bool, widen: bool
+    ) -> SchemaVersion:
+        """The schema version for rows of these columns: the published one, or a new one.
+
+        The commit of rows that name a new version publishes it.
+        """
+
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:
+        """Add columns to a typed topic now."""
+
     def recovery_due(self, topic: str, partition: int) -> bool:
         """Whether the high watermark may be too low until a writer recovers the partition."""
 
@@ -76,8 +96,13 @@ class Engine(Protocol):
         """Raise unless this process may write to the directory."""
 
     def create_topic(
-        self, topic: str, partitions: int, settings: Mapping[str, Any]
-    ) -> TopicFile: ...
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        new: NewSchema | None = None,
+    ) -> TopicFile:
+        """Create a topic; ``new`` makes it a typed one."""
 
     def delete_topic(self, topic: str) -> None: ...
 

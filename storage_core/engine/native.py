@@ -17,6 +17,7 @@ from ..io.durable import read_file
 from ..lazy import LazyModule
 from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
+from ..log.published import Published
 from ..metadata.catalog import Catalog
 from ..metadata.topic_file import TopicFile, gets_syncs
 from ..types import OffsetRange, Problem, RecoveryReport
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
     from ..commit.protocol import CommitResult, Committer
     from ..commit.staging import StageCheck, StagedPart
     from ..format import lock_state
+    from ..log import schema_changes
     from ..log.partition_log import PartitionLog
     from ..maintenance import native as native_maintenance
     from ..maintenance import scrub
     from ..maintenance.native import NativeMaintenance
     from ..metadata import identity
+    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..schema.fields import Field, SchemaVersion
     from ..segments import partition_reader, segment_reader
     from ..segments.partition_reader import PartitionReader
     from ..segments.segment_reader import ReadCaches
@@ -42,6 +46,7 @@ else:
     append_staged = LazyModule("storage_core.commit.append_staged")
     protocol = LazyModule("storage_core.commit.protocol")
     lock_state = LazyModule("storage_core.format.lock_state")
+    schema_changes = LazyModule("storage_core.log.schema_changes")
     native_maintenance = LazyModule("storage_core.maintenance.native")
     scrub = LazyModule("storage_core.maintenance.scrub")
     identity = LazyModule("storage_core.metadata.identity")
@@ -84,7 +89,26 @@ class NativeEngine(BaseEngine):
         return self._catalog.get(topic)
 
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
-        return self._logs.high_watermarks(topic)
+        return self.published(topic).ends
+
+    def published(self, topic: str) -> Published:
+        return self._logs.published.read(topic)
+
+    def schemas(self, topic: str) -> TopicSchemas:
+        return self._logs.published.schemas(topic)
+
+    def register_schema(
+        self, topic: str, wanted: Sequence[Field], *, add: bool, widen: bool
+    ) -> SchemaVersion:
+        published = self._logs.published
+        return self.guarded(
+            lambda: schema_changes.register(
+                published, topic, wanted, add=add, widen=widen, origin="write"
+            )
+        )
+
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:
+        return self.guarded(lambda: schema_changes.add_columns(self._logs, topic, columns))
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         data = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""
@@ -115,10 +139,15 @@ class NativeEngine(BaseEngine):
     def require_writable(self) -> None:
         self._ownership.require_writable()
 
-    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, Any]) -> TopicFile:
-        return self._catalog.create(
-            topic, partitions, settings, self._ownership.require_writable().uuid
-        )
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        new: NewSchema | None = None,
+    ) -> TopicFile:
+        uid = self._ownership.require_writable().uuid
+        return self._catalog.create(topic, partitions, settings, uid, new)
 
     def delete_topic(self, topic: str) -> None:
         # A pending commit continues without the topic, as if it had been finished just before.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ..config import StoreConfig
-from ..errors import StorageError
+from ..errors import DamagedMetadataError, StorageError
 from ..io.io_errors import typed_metadata_errors, typed_write_errors, watermark_lost
 from ..lazy import LazyModule
 from ..metadata import high_watermark
@@ -18,6 +18,7 @@ from ..metadata.catalog import Catalog
 from ..metadata.topic_file import TopicFile
 from ..types import RecoveryReport
 from ..vfs import Vfs
+from .published import PublishedTopics
 from .write_barrier import TopicBarrier
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class OpenLogs:
         self._config = config
         self._barrier = barrier
         self._require_member = require_member
+        self.published = PublishedTopics(vfs, catalog, barrier)
         self._lock = threading.Lock()
         self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._checkpointed = vfs.monotonic()
@@ -140,43 +142,44 @@ class OpenLogs:
                     ends[partition] = min(ends[partition], start)
             # Typed here, so that no locked partition takes a failure of this file for its own.
             with typed_write_errors(f"writing the high watermarks of topic {topic!r}", topic):
-                timeout_ms = self._config.lock_timeout_ms
-                high_watermark.rebuild(self._vfs, topic, uid.bytes, ends, timeout_ms)
+                timeout_ms, schema = self._config.lock_timeout_ms, self._restored_schema(topic, uid)
+                high_watermark.rebuild(self._vfs, topic, uid.bytes, ends, timeout_ms, schema)
         return [log.report for log in logs.values() if log.report is not None]
 
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        """Raise the high watermarks of partitions in one step. The caller holds their locks."""
+    def _restored_schema(self, topic: str, uid: UUID) -> int | None:
+        """The schema of a lost ``watermark`` file, or a lost copy of it from a sound one."""
+        if not self._catalog.get(topic).is_typed:
+            return None
+        current = high_watermark.read(self._vfs, topic, uid.bytes)
+        if current is None or current.schema is None:
+            return self.published.schema_of_lost(topic)
+        try:
+            self.published.schemas(topic).published()
+        except DamagedMetadataError:
+            self.published.schemas(topic).set_published(current.schema)
+        return current.schema
+
+    def publish_ends(
+        self, topic: str, ends: Mapping[int, int], *, durably: bool, schema: int | None = None
+    ) -> None:
+        """Raise the high watermarks of partitions in one step. The caller holds their locks.
+
+        With a schema version, which is published in the same step, it also holds partition 0's.
+        """
         uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms
-        if not high_watermark.publish(self._vfs, topic, uid, ends, timeout_ms, again=durably):
+        if schema is not None:
+            current = high_watermark.read(self._vfs, topic, uid)
+            if current is None or current.schema is None:
+                raise watermark_lost(topic)
+            if schema > current.schema:
+                # First: a power cut may take the file that is written next.
+                self.published.schemas(topic).set_published(schema)
+        if not high_watermark.publish(
+            self._vfs, topic, uid, ends, timeout_ms, schema=schema, again=durably
+        ):
             raise watermark_lost(topic)
         if durably:
             high_watermark.make_durable(self._vfs, topic)
-
-    def high_watermarks(self, topic: str) -> tuple[int, ...]:
-        """The high watermark of every partition.
-
-        If the ``watermark`` file is lost, they come from checkpoint, ledger and intents. The lines
-        of a checkpoint have different ages, and readers must not see half of a commit. So a commit
-        that is in the ledger counts on all its partitions: it is durable there. A pending commit
-        counts on none.
-        """
-        found = self._catalog.get(topic)
-        published = high_watermark.read(self._vfs, topic, found.uuid.bytes)
-        if published is not None:
-            return tuple(published.end(partition) for partition in range(found.partitions))
-        try:
-            committed = self._barrier.recovery_points(topic, str(found.uuid))
-            pending = self._barrier.starts(topic, str(found.uuid))
-        except StorageError as error:
-            raise watermark_lost(topic) from error
-        lines, ends = checkpoint.read(self._vfs), []
-        for partition in range(found.partitions):
-            line = lines.get((topic, partition))
-            if line is None or line.topic_uuid != str(found.uuid):
-                raise watermark_lost(topic)
-            end = max(line.log_end_offset, committed.get(partition, 0))
-            ends.append(min(end, pending.get(partition, end)))
-        return tuple(ends)
 
     @contextmanager
     def durable(self, topic: str) -> Iterator[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import StoreConfig
 from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
@@ -19,10 +19,17 @@ from ..io import json_files
 from ..io.caching import may_cache_listing
 from ..io.durable import create_file, make_directories, remove_tree, sync_directories
 from ..io.locks import locked
+from ..lazy import LazyModule
 from ..vfs import FileStat, Vfs
 from . import high_watermark, topic_file
 from .high_watermark import Watermark
 from .topic_file import TopicFile
+
+if TYPE_CHECKING:
+    from . import schema_files
+    from .schema_files import NewSchema
+else:
+    schema_files = LazyModule("storage_core.metadata.schema_files")
 
 _TOPICS = "topics"
 _PREPARED, _DISCARDED = "~creating-", "~deleted-"
@@ -72,9 +79,16 @@ class Catalog:
         return found
 
     def create(
-        self, topic: str, partitions: int, settings: Mapping[str, Any], store_uuid: uuid.UUID
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        store_uuid: uuid.UUID,
+        new: NewSchema | None = None,
     ) -> TopicFile:
         """Create a topic. On return it is durable and other processes see all of it.
+
+        ``new`` makes it a typed topic.
 
         Raises:
             TopicExistsError: it exists already.
@@ -88,13 +102,15 @@ class Catalog:
             created_at=json_files.timestamp(self._vfs),
             settings=topic_file.check_settings(settings),
         )
+        if new is not None:
+            created = topic_file.as_typed(created, new.key_columns, new.timestamp_column)
         sync_directories(self._vfs, _TOPICS)
         self.sweep()
         existing = self.names()
         check_no_case_clash(topic, existing)
         prepared = f"{_TOPICS}/{_PREPARED}{created.uuid}"
         try:
-            self._prepare(prepared, created)
+            self._prepare(prepared, created, new)
             self._vfs.rename(prepared, f"{_TOPICS}/{topic}")
         except OSError as error:
             with suppress(OSError):
@@ -106,13 +122,16 @@ class Catalog:
         self._vfs.fsync_dir(_TOPICS)
         return created
 
-    def _prepare(self, directory: str, topic: TopicFile) -> None:
+    def _prepare(self, directory: str, topic: TopicFile, new: NewSchema | None) -> None:
         self._vfs.mkdir(directory)
         for partition in range(topic.partitions):
             self._make_partition(directory, partition)
         create_file(self._vfs, f"{directory}/lock", b"")
         create_file(self._vfs, f"{directory}/topic.json", json_files.dump(topic_file.dump(topic)))
         first = Watermark(topic.uuid.bytes, (0,) * topic.partitions)
+        if new is not None:
+            schema_files.prepare(self._vfs, f"{directory}/schemas", topic.uuid, new.fields)
+            first = first._replace(schema=1)
         create_file(self._vfs, f"{directory}/watermark", high_watermark.pack(first))
         self._vfs.fsync_dir(directory)
 

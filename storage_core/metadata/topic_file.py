@@ -153,6 +153,15 @@ def _typed_fields(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {"kind": "typed", "key_columns": tuple(keys), timestamp: found}
 
 
+def as_typed(
+    topic: TopicFile, key_columns: tuple[str, ...], timestamp_column: str | None
+) -> TopicFile:
+    """The same topic as a typed one."""
+    return dataclasses.replace(
+        topic, kind="typed", key_columns=key_columns, timestamp_column=timestamp_column
+    )
+
+
 def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
     """A copy that has more partitions."""
     return dataclasses.replace(topic, partitions=check_partitions(partitions))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
     from ..metadata import consumer_groups
+    from ..metadata.schema_files import RegisteredSchema
+    from ..schema.fields import SchemaVersion
     from ..segments import batches as record_batches
     from ..segments.partition_reader import PartitionReader
 else:
@@ -73,6 +75,24 @@ class StoreReads:
         """Identity, partitions and settings of a topic."""
         with typed_metadata_errors(topic):
             return self._engine.topic(topic)
+
+    def schema(self, topic: str) -> SchemaVersion | None:
+        """The published schema of a typed topic; None for a records topic."""
+        with typed_metadata_errors(topic):
+            version = self._engine.published(topic).schema
+            return None if version is None else self._engine.schemas(topic).get(version)
+
+    def schema_versions(self, topic: str) -> list[RegisteredSchema]:
+        """The schema versions of a typed topic up to the published one, and their origins.
+
+        Among them may be versions that were registered by writes and never published.
+
+        Raises:
+            SchemaMismatchError: it is a records topic.
+        """
+        with typed_metadata_errors(topic):
+            schemas, version = self._engine.schemas(topic), self._engine.published(topic).schema
+            return [found for found in schemas.all() if found.schema.version <= (version or 0)]
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """The log start offset and the high watermark."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from .. import arguments
 from ..config import StoreConfig
-from ..errors import StoreClosedError, TopicExistsError
+from ..errors import InvalidSchemaError, StoreClosedError, TopicExistsError
 from ..format.columns import Columns, Values, make_columns
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..lazy import LazyModule
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from ..commit.staging import Stage, StagedPart
     from ..engine.api import Log
     from ..metadata import consumer_groups
+    from ..schema.fields import SchemaVersion
+    from . import typed_topics
+    from .typed_topics import ColumnsLike
 else:
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
+    typed_topics = LazyModule("storage_core.store.typed_topics")
 
 
 class Store(StoreMaintenance):
@@ -82,17 +86,43 @@ class Store(StoreMaintenance):
         return cls(vfs, settings, found, isolation, internal_topics)
 
     def create_topic(
-        self, topic: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Any
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        exist_ok: bool = False,
+        schema: ColumnsLike | None = None,
+        key_columns: Iterable[str] = (),
+        timestamp_column: str | None = None,
+        **settings: Any,
     ) -> TopicFile:
         """Create a topic. ``settings`` override those of the store, e.g. ``compression="zstd"``.
 
+        Args:
+            topic: Its name.
+            partitions: How many partitions it has.
+            exist_ok: Return the topic of this name if there is one, whatever its kind.
+            schema: Columns make it a typed topic: an Arrow schema or fields. Without them it is a
+                records topic.
+            key_columns: Columns whose values choose the partition. They never change.
+            timestamp_column: The column whose values are the records' timestamps. It never changes.
+            settings: Settings of this topic.
+
         Raises:
             TopicExistsError: the topic already exists and ``exist_ok`` is not set.
+            InvalidSchemaError, UnsupportedTypeError: a column is not allowed.
         """
         self._require_writable()
+        new, keys = None, arguments.names("key_columns", key_columns)
+        if schema is not None:
+            new = typed_topics.new_schema(schema, keys, timestamp_column)
+        elif keys or timestamp_column is not None:
+            raise InvalidSchemaError(
+                "key_columns and timestamp_column are of typed topics: give the schema too."
+            )
         try:
             with typed_write_errors(f"creating topic {topic!r}", topic):
-                return self._engine.create_topic(topic, partitions, settings)
+                return self._engine.create_topic(topic, partitions, settings, new)
         except TopicExistsError:
             if exist_ok:
                 return self.topic(topic)
@@ -110,11 +140,47 @@ class Store(StoreMaintenance):
         with typed_write_errors(f"adding partitions to topic {topic!r}", topic):
             return self._engine.add_partitions(topic, total)
 
-    def alter_topic(self, topic: str, **settings: Any) -> TopicFile:
-        """Change settings of a topic. None resets a setting to the store's default."""
+    def alter_topic(
+        self, topic: str, *, add_columns: ColumnsLike | None = None, **settings: Any
+    ) -> TopicFile:
+        """Change settings of a topic. None resets a setting to the store's default.
+
+        ``add_columns`` adds nullable columns to a typed topic: an Arrow schema or fields.
+
+        Raises:
+            SchemaMismatchError: a column is there with another type, or it is a records topic.
+        """
         self._require_writable()
         with typed_write_errors(f"changing topic {topic!r}", topic):
+            if add_columns is not None:
+                columns = typed_topics.columns_of("add_columns", add_columns)
+                self._engine.add_columns(topic, columns)
+                if not settings:
+                    return self._engine.topic(topic)
             return self._engine.alter_topic(topic, settings)
+
+    def register_schema(
+        self, topic: str, columns: ColumnsLike, *, add: bool = False, widen: bool = False
+    ) -> SchemaVersion:
+        """The schema version for the rows of a write job with these columns.
+
+        It is the published one if the rows fit. Otherwise it is a new one, which the job's commit
+        publishes together with the rows.
+
+        Args:
+            topic: A typed topic.
+            columns: The columns of the rows.
+            add: Add columns that the topic does not have (``mergeSchema``).
+            widen: Let types grow (``mergeSchema.typeWidening``).
+
+        Raises:
+            SchemaMismatchError: the rows do not fit, and the change is not allowed. Nothing was
+                written.
+        """
+        self._require_writable()
+        wanted = typed_topics.columns_of("columns", columns)
+        with typed_metadata_errors(topic):
+            return self._engine.register_schema(topic, wanted, add=add, widen=widen)
 
     def append(
         self,

@@ -1,0 +1,124 @@
+"""What readers may see of a topic: the high watermarks, and the schema version of a typed topic."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from ..errors import SchemaMismatchError, StorageError, TopicNotFoundError
+from ..io.io_errors import watermark_lost
+from ..lazy import LazyModule
+from ..metadata import high_watermark
+from ..metadata.catalog import Catalog
+from ..metadata.topic_file import TopicFile
+from ..vfs import Vfs
+from .write_barrier import TopicBarrier
+
+if TYPE_CHECKING:
+    from ..metadata import checkpoint, schema_files
+    from ..metadata.schema_files import TopicSchemas
+    from ..schema.fields import SchemaVersion
+else:
+    checkpoint = LazyModule("storage_core.metadata.checkpoint")
+    schema_files = LazyModule("storage_core.metadata.schema_files")
+
+
+class Published(NamedTuple):
+    """The high watermark of every partition, and the schema version to read rows with."""
+
+    ends: tuple[int, ...]
+    schema: int | None = None
+
+
+class PublishedTopics:
+    """Reads what is published. Takes no lock and changes no file. Safe for several threads."""
+
+    def __init__(self, vfs: Vfs, catalog: Catalog, barrier: TopicBarrier) -> None:
+        self._vfs = vfs
+        self._catalog = catalog
+        self._barrier = barrier
+        self._lock = threading.Lock()
+        self._schemas: dict[UUID, TopicSchemas] = {}
+
+    def schemas(self, topic: str) -> TopicSchemas:
+        """The registered schema versions of a typed topic.
+
+        Raises:
+            SchemaMismatchError: it is a records topic.
+        """
+        found = self._catalog.get(topic)
+        if not found.is_typed:
+            raise SchemaMismatchError(
+                f"topic {topic!r} is a records topic: it has keys and values, no columns of its "
+                "own. The kind of a topic never changes; create a typed topic.",
+                topic=topic,
+            )
+        with self._lock:
+            known = self._schemas.get(found.uuid)
+            if known is None:
+                known = schema_files.TopicSchemas(self._vfs, topic, found.uuid)
+                self._schemas[found.uuid] = known
+            return known
+
+    def current(self, topic: str) -> SchemaVersion:
+        """The published schema of a typed topic.
+
+        Raises:
+            SchemaMismatchError: it is a records topic.
+        """
+        schemas = self.schemas(topic)
+        version = self.read(topic).schema
+        if version is None:
+            raise TopicNotFoundError(
+                f"topic {topic!r} was deleted and created again during this call.", topic=topic
+            )
+        return schemas.get(version)
+
+    def read(self, topic: str) -> Published:
+        """The ends and the schema of a topic, at one instant.
+
+        If the ``watermark`` file is lost, the ends come from checkpoint, ledger and intents. The
+        lines of a checkpoint have different ages, and readers must not see half of a commit. So a
+        commit that is in the ledger counts on all its partitions: it is durable there. A pending
+        commit counts on none.
+        """
+        found = self._catalog.get(topic)
+        published = high_watermark.read(self._vfs, topic, found.uuid.bytes)
+        if published is not None and (published.schema is not None) == found.is_typed:
+            ends = tuple(published.end(partition) for partition in range(found.partitions))
+            return Published(ends, published.schema)
+        while True:
+            schema = self.schema_of_lost(topic)
+            ends = self._ends_of_lost(topic, found)
+            # A commit between the two would show rows without their schema.
+            if schema == self.schema_of_lost(topic):
+                return Published(ends, schema)
+
+    def _ends_of_lost(self, topic: str, found: TopicFile) -> tuple[int, ...]:
+        try:
+            committed = self._barrier.recovery_points(topic, str(found.uuid))
+            pending = self._barrier.starts(topic, str(found.uuid))
+        except StorageError as error:
+            raise watermark_lost(topic) from error
+        lines, ends = checkpoint.read(self._vfs), []
+        for partition in range(found.partitions):
+            line = lines.get((topic, partition))
+            if line is None or line.topic_uuid != str(found.uuid):
+                raise watermark_lost(topic)
+            end = max(line.log_end_offset, committed.get(partition, 0))
+            ends.append(min(end, pending.get(partition, end)))
+        return tuple(ends)
+
+    def schema_of_lost(self, topic: str) -> int | None:
+        """The published schema version while the ``watermark`` file is lost.
+
+        A pending commit is not visible, so its schema is not either. The intent of an old commit
+        may come back after a power cut: then later versions are published, and they count.
+        """
+        found = self._catalog.get(topic)
+        if not found.is_typed:
+            return None
+        version = self.schemas(topic).published()
+        step = self._barrier.pending_schema(topic, str(found.uuid))
+        return step[0] if step is not None and version == step[1] else version
