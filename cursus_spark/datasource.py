@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from .errors import CursusError, one_line_errors
 from .options.parse import (
     catalog_options,
+    check_at_load,
     parse_read_options,
     parse_stream_read_options,
     parse_stream_write_options,
@@ -32,6 +33,7 @@ class CursusDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the Kafka source. A catalog table keeps its options in their metadata."""
         with one_line_errors():
+            check_at_load(self.options)
             lower = {key.lower(): text for key, text in self.options.items()}
             wanted = lower.get("includeheaders", "false").strip().lower() == "true"
             found = read_schema(include_headers=wanted)

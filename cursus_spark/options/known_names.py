@@ -40,12 +40,12 @@ _KAFKA_HINTS: Mapping[str, str] = {
 _KAFKA_NAMES = {name.lower(): name for name in _KAFKA_HINTS}
 
 
-def check_known(raw: Mapping[str, str], use: Use) -> None:
+def check_known(raw: Mapping[str, str], *uses: Use) -> None:
     """Refuse keys that are not options. One error lists all of them and suggests other names.
 
     Args:
         raw: All options, with keys in any case.
-        use: The kind of query; the error suggests options of this kind only.
+        uses: The kinds of query; the error suggests options of these kinds only.
     """
     keys = {key.lower() for key in raw}
     unknown = []
@@ -58,7 +58,7 @@ def check_known(raw: Mapping[str, str], use: Use) -> None:
             continue
         unknown.append(key)
     if unknown:
-        raise _unknown_error(unknown, [option.name for option in options_for(use)])
+        raise _unknown_error(unknown, [option.name for option in options_for(*uses)])
 
 
 def _unknown_error(keys: list[str], names: list[str]) -> CursusError:

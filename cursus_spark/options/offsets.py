@@ -88,6 +88,11 @@ def check_batch_range(start: OffsetSpec, end: OffsetSpec) -> None:
                 f"endingOffsets{_of(name)} can't be earliest in a batch query. Use latest or an "
                 "offset.",
             )
+    check_order(start, end)
+
+
+def check_order(start: OffsetSpec, end: OffsetSpec) -> None:
+    """Refuse a range that ends before it starts."""
     _check_order("", start, start.default, end, end.default)
     for topic in sorted({*start.topics, *end.topics}):
         low, high = start.topics.get(topic, start.default), end.topics.get(topic, end.default)

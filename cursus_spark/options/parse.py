@@ -19,6 +19,7 @@ from ..logs import logger
 from .known_names import check_known
 from .offsets import (
     check_batch_range,
+    check_order,
     load_json,
     parse_offsets,
     parse_time,
@@ -34,7 +35,7 @@ from .read_options import (
     Subscription,
 )
 from .stream_read_options import DEFAULT_MAX_TRIGGER_DELAY_MS, StreamReadOptions
-from .table import BY_LOWER_NAME, Use
+from .table import BY_LOWER_NAME, OPTIONS, Use
 from .values import invalid, name_text, topic_list
 from .write_options import StreamWriteOptions, WriteOptions
 
@@ -50,6 +51,30 @@ _INSERT_HINT = (
 _SELECT_HINT = " For a catalog table: SELECT ... FROM t WITH (path = '...', subscribe = '...')."
 
 _log = logger()
+
+
+def check_at_load(raw: Mapping[str, str]) -> None:
+    """Refuse what neither a batch nor a stream can use. At ``load()`` Spark does not say which.
+
+    Options of writes are checked too: they belong to a temporary view. CREATE TABLE may leave path
+    and topics to the query.
+    """
+    check_known(raw, "read", "stream read")
+    everything = tuple(option.name for option in OPTIONS)
+    given = GivenOptions(raw, "stream read", elsewhere=everything)
+    is_table = catalog_options(raw) is not None
+    if not is_table:
+        given.path()
+    if not is_table or any(name in given for name in _TOPICS):
+        _subscription(given)
+    for name in everything:
+        given.value(name)
+    starting = _starting(given)
+    if any(name in given for name in _ENDS):
+        _check_ends(starting, given)
+    elif not is_table:
+        _check_group(starting, given)
+    _check_limits(given)
 
 
 def parse_read_options(
@@ -92,15 +117,9 @@ def parse_stream_read_options(
             "Option 'timestampMode': exact not valid in streaming queries, which read every record "
             "after their start. Remove it, and filter by the column timestamp.",
         )
-    starting, group = _starting(given), given.value("consumerGroup")
-    if GROUP in starting.bounds().values() and group is None:
-        raise cursus_error(
-            "OPTION_MISSING",
-            "Option 'consumerGroup' must be specified with startingOffsets 'group'.",
-        )
-    most, least = given.value("maxOffsetsPerTrigger"), given.value("minOffsetsPerTrigger")
-    if most is not None and least is not None and least > most:
-        raise invalid("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger ({most})", str(least))
+    starting = _starting(given)
+    _check_group(starting, given)
+    most, least = _check_limits(given)
     return StreamReadOptions(
         **_shared_read_fields(given),
         starting=starting,
@@ -110,7 +129,7 @@ def parse_stream_read_options(
         max_bytes_per_trigger=given.value("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=given.value("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
-        consumer_group=group,
+        consumer_group=given.value("consumerGroup"),
     )
 
 
@@ -213,6 +232,38 @@ def _refuse_limits_without_effect(given: GivenOptions) -> None:
                 f"Option '{name}' needs PySpark 4.2 or newer. This is PySpark {pyspark_version}, "
                 "where every batch reads everything. Remove the option, or upgrade PySpark.",
             )
+
+
+def _check_group(starting: OffsetSpec, given: GivenOptions) -> None:
+    if GROUP in starting.bounds().values() and "consumerGroup" not in given:
+        raise cursus_error(
+            "OPTION_MISSING",
+            "Option 'consumerGroup' must be specified with startingOffsets 'group'.",
+        )
+
+
+def _check_limits(given: GivenOptions) -> tuple[int | None, int | None]:
+    """``maxOffsetsPerTrigger`` and ``minOffsetsPerTrigger``, in this order of size."""
+    most, least = given.value("maxOffsetsPerTrigger"), given.value("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise invalid("minOffsetsPerTrigger", f"at most maxOffsetsPerTrigger ({most})", str(least))
+    return most, least
+
+
+def _check_ends(starting: OffsetSpec, given: GivenOptions) -> None:
+    """Refuse an end before the start, and with a start that only streams have."""
+    bounds = starting.bounds()
+    if starting.is_partial or not any(name in given for name in _STARTS):
+        del bounds[""]  # the user did not write it
+    for bound in bounds.values():
+        if bound in (LATEST, GROUP):
+            end = next(name for name in _ENDS if name in given)
+            raise cursus_error(
+                "OPTION_CONFLICT",
+                f"Option 'startingOffsets' has '{bound}', where only a stream can start, and "
+                f"option '{end}' is for batches only. Remove one of them.",
+            )
+    check_order(starting, _ending(given))
 
 
 def _subscription(given: GivenOptions) -> Subscription:

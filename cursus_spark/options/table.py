@@ -288,6 +288,6 @@ OPTIONS: tuple[Option, ...] = (
 BY_LOWER_NAME: Mapping[str, Option] = {option.name.lower(): option for option in OPTIONS}
 
 
-def options_for(use: Use) -> list[Option]:
-    """The options of one use, in the order of the table."""
-    return [option for option in OPTIONS if use in option.uses]
+def options_for(*uses: Use) -> list[Option]:
+    """The options of some uses, in the order of the table."""
+    return [option for option in OPTIONS if set(uses) & set(option.uses)]

@@ -190,7 +190,7 @@ READS: dict[str, tuple[dict[str, Any], str]] = {
     "an offset past the end": (
         {"subscribe": TOPIC, "startingOffsets": '{"orders":{"0":7}}'},
         "[CURSUS_DATA_LOSS] orders-0: offset 7 is past the end of the log (2). Records may have "
-        "been lost; set failOnDataLoss to false to continue from 2.",
+        "been lost. Set failOnDataLoss to false to continue from 2.",
     ),
 }
 

@@ -59,10 +59,12 @@ def test_a_limit_that_would_have_no_effect_is_refused(streams: Streams, name: st
     ],
 )
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
-def test_a_wrong_option_of_a_stream_is_named(
+def test_a_wrong_option_that_load_does_not_see_is_named_by_the_query(
     streams: Streams, options: dict[str, str], words: str, trigger: dict[str, Any]
 ) -> None:
-    rows = streams.read("in", **options).select("value")
+    """With ``.schema(...)`` Spark asks the source nothing before the query starts."""
+    reader = streams.spark.readStream.format("cursus").schema("value binary")
+    rows = reader.options(subscribe="in", **options).load(str(streams.path))
     found = one_line_error(lambda: finish(streams.write(rows, "out", trigger=trigger)))
     assert found.startswith(words)
 
