@@ -154,6 +154,12 @@ class UnsupportedTypeError(StorageError):
     code = "TYPE_UNSUPPORTED"
 
 
+class InvalidPredicateError(StorageError):
+    """A ``where`` cannot be read, or compares what cannot be compared."""
+
+    code = "PREDICATE_INVALID"
+
+
 class SegmentStateError(StorageError):
     """The state of a segment forbids the operation, such as an append to a sealed segment."""
 

@@ -29,6 +29,7 @@ STORAGE_CORE = {
     "io": "multi-step file operations that survive a crash between any two steps; locks",
     "format.numbers": "numbers between Arrow and numpy, without pandas",
     "schema": "the columns of typed topics: schema versions, their evolution, rows, keys",
+    "predicate": "the where of a read: parsed, bound to columns, tested on rows and statistics",
     "format": "bytes on disk: columns, frames, sparse indexes, file names, the lock word",
     "metadata": "the store's small files: topics, identity, checkpoint, high watermark, groups",
     "segments": "the segment files of one partition: listed, written, sealed, read, truncated",
