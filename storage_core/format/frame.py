@@ -6,7 +6,7 @@ All integers are big-endian; a frame starts and ends on a multiple of 8 bytes.
 offset size field
 ====== ==== =================================================================
 0      4    magic ``CRSF``
-4      1    format version, 1
+4      1    format version: 1 records, 2 rows of a typed topic
 5      1    columns: 1 key, 2 value, 4 headers, 8 timestamp, 16 sparse offsets
 6      1    compression of the body: 0 none, 1 lz4, 2 zstd
 7      1    timestamp type: 0 supplied by the writer, 1 stamped on append
@@ -20,13 +20,16 @@ offset size field
 52     4    body length uncompressed
 56     4    span: offsets covered (more than the number of records where there are holes)
 60     4    CRC32C of bytes 0 to 59
-64     n    body: one Arrow IPC record batch message, padded with zeros to 8 bytes
+64     n    body: one Arrow IPC record batch message (version 1) or columns (version 2, see
+            ``typed_body``), padded with zeros to 8 bytes
 64+n   4    CRC32C of the padded body
 68+n   4    frame length again
 ====== ==== =================================================================
 
-The body holds only columns that have values; the schema follows from the column bits. The
-timestamp column is left out when all records share one. ``docs/format.md`` has an example in hex.
+The body of version 1 is compressed as a whole and holds only columns that have values; the schema
+follows from the column bits. Version 2 has bits 8 and 16 only, and the codec is that of its
+buffers. The timestamp column is left out when all records share one. ``docs/format.md`` has
+examples in hex.
 
 A checksum finds damage; it does not make a body safe to read. So every size in a header is checked
 before anything is allocated, and every decoded batch is validated in full.
@@ -35,8 +38,9 @@ before anything is allocated, and every decoded batch is validated in full.
 from __future__ import annotations
 
 import struct
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,17 +48,31 @@ import pyarrow as pa
 from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError
 from ..io.checksum import crc32c
+from ..lazy import LazyModule
 from ..types import Int64s
 from .arrow_message import Piece, has_compressed_buffers, message_pieces
 from .columns import HEADERS, TIMESTAMP, Columns
 from .compression import codec_of, decompress
 from .numbers import number_column
 
-MAGIC, VERSION = b"CRSF", 1
+if TYPE_CHECKING:
+    from ..schema import statistics
+    from ..schema.rows import TypedRows
+    from . import typed_body
+    from .typed_body import EncodedBody
+else:
+    statistics = LazyModule("storage_core.schema.statistics")
+    typed_body = LazyModule("storage_core.format.typed_body")
+
+MAGIC, RECORDS, TYPED = b"CRSF", 1, 2
 HEADER_BYTES, TRAILER_BYTES = 64, 8
 MAX_SPAN = 2**32 - 1
 KEY, VALUE, HEADERS_BIT, TIMESTAMPS, SPARSE = 1, 2, 4, 8, 16
 
+_COLUMN_BITS = {
+    RECORDS: KEY | VALUE | HEADERS_BIT | TIMESTAMPS | SPARSE,
+    TYPED: TIMESTAMPS | SPARSE,
+}
 _HEADER = struct.Struct(">4sBBBBIIQQqqIIII")
 TRAILER = struct.Struct(">II")
 _CRC = struct.Struct(">I")
@@ -75,6 +93,12 @@ class FrameHeader(NamedTuple):
     body_length: int
     raw_length: int
     span: int
+    version: int = RECORDS
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the body has rows of a typed topic."""
+        return self.version == TYPED
 
 
 def frame_length(body_length: int) -> int:
@@ -84,7 +108,7 @@ def frame_length(body_length: int) -> int:
 
 def pack_header(header: FrameHeader) -> bytes:
     """The 64 bytes of a header, checksum included."""
-    packed = _HEADER.pack(MAGIC, VERSION, *header, 0)[:-4]
+    packed = _HEADER.pack(MAGIC, header.version, *header[:-1], 0)[:-4]
     return packed + _CRC.pack(crc32c(packed))
 
 
@@ -104,15 +128,15 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
         raise BrokenFrameError(f"expected frame magic {MAGIC!r}, found {magic!r}")
     if crc32c(head[:-4]) != checksum:
         raise BrokenFrameError("the frame header fails its checksum")
-    if version != VERSION:
-        raise BrokenFrameError(f"expected frame version {VERSION}, found {version}")
-    header = FrameHeader._make(fields)
+    if version not in _COLUMN_BITS:
+        raise BrokenFrameError(f"expected frame version {RECORDS} or {TYPED}, found {version}")
+    header = FrameHeader._make((*fields, version))
     if (
         header.length != frame_length(header.body_length)
         or header.length > MAX_FRAME_BYTES
         or header.raw_length > MAX_FRAME_BYTES
         or header.codec >= len(CODECS)
-        or header.columns >= 32
+        or header.columns & ~_COLUMN_BITS[version]
         or header.span < max(header.records, 1)
         or (header.codec == 0 and header.raw_length != header.body_length)
     ):
@@ -143,6 +167,8 @@ def decode_body(header: FrameHeader, rest: bytes | memoryview) -> pa.RecordBatch
     Raises:
         BrokenFrameError: the body is not the record batch its header describes.
     """
+    if header.is_typed:
+        raise BrokenFrameError("the frame has rows of a typed topic, expected records")
     return decode_message(header, unpack_body(header, rest))
 
 
@@ -217,12 +243,14 @@ class EncodedFrame(NamedTuple):
 class DraftFrame(NamedTuple):
     """A frame without a checksum, its body not yet compressed.
 
-    The lengths in the header are those of the uncompressed body.
+    The lengths in the header are those of the uncompressed body. A typed body that is compressed
+    is made by ``encode``: until then its lengths are estimates.
     """
 
     pieces: list[Piece]
     header: FrameHeader
     level: int
+    encode: Callable[[], EncodedBody] | None = None
 
 
 def draft_frame(
@@ -250,11 +278,20 @@ def draft_frame(
     bits, arrays = _present(columns, constant=low == high)
     if deltas is not None:
         bits, arrays = bits | SPARSE, [number_column(deltas.astype(np.uint32)), *arrays]
-    pieces = []
-    if arrays:
+    pieces, encode, version = list[Piece](), None, RECORDS
+    if columns.rows is not None and columns.count:
+        version = TYPED
+        encode = partial(_encode_rows, columns.rows, bits, arrays, compression, level)
+    elif arrays:
         pieces = message_pieces(pa.RecordBatch.from_arrays(arrays, schema=body_schema(bits)))
     raw_length = sum(map(len, pieces))
+    if encode is not None and compression == "none":
+        pieces, raw_length, _ = encode()
+        encode = None
+    elif encode is not None:
+        raw_length = columns.size
     header = FrameHeader(
+        version=version,
         columns=bits,
         codec=CODECS.index(compression),
         timestamp_type=columns.timestamp_type,
@@ -268,13 +305,31 @@ def draft_frame(
         raw_length=raw_length,
         span=span or (columns.count if deltas is None else int(deltas[-1]) + 1),
     )
-    return DraftFrame(pieces, header, level)
+    return DraftFrame(pieces, header, level, encode)
+
+
+def _encode_rows(
+    rows: TypedRows, bits: int, arrays: list[pa.Array], compression: str, level: int
+) -> EncodedBody:
+    """The body of a typed frame; ``arrays`` are the columns that the log adds."""
+    known = (SPARSE, typed_body.OFFSET_DELTA), (TIMESTAMPS, typed_body.TIMESTAMP_ID)
+    ids = [number for bit, number in known if bits & bit]
+    return typed_body.encode_body(
+        rows,
+        dict(zip(ids, arrays, strict=True)),
+        compression=compression,
+        level=level,
+        statistics=statistics.of_rows(rows),
+    )
 
 
 def finish_frame(draft: DraftFrame) -> EncodedFrame:
     """Compress the body and compute its checksum. Runs outside Python's global lock."""
-    pieces, header, level = draft
-    if header.codec:
+    pieces, header, level, encode = draft
+    if encode is not None:
+        pieces, size, raw_length = encode()
+        header = header._replace(body_length=size, length=frame_length(size), raw_length=raw_length)
+    elif header.codec and not header.is_typed:
         codec = codec_of(CODECS[header.codec], level)
         pieces = [codec.compress(pa.py_buffer(b"".join(pieces)))]
         size = len(pieces[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from ..errors import BrokenFrameError
 from ..io.byte_source import Source, open_source
 from ..io.parallel import map_on_processors
+from ..lazy import LazyModule
 from ..types import OffsetPosition
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
@@ -35,8 +36,15 @@ from .frame import (
 )
 from .numbers import number_column, numbers_of
 from .record_sizes import record_bounds
-from .selection import Selection
+from .selection import Schemas, Selection
 
+if TYPE_CHECKING:
+    from . import typed_frames
+else:
+    typed_frames = LazyModule("storage_core.format.typed_frames")
+
+_WITHOUT_SCHEMA = {"offset", "timestamp", "timestamp_type"}
+"""What can be read of a typed frame without its schema."""
 _WINDOW_BYTES = 8 << 20
 _HEADERS_WINDOW = 64 << 10
 _SEARCH_BYTES = 1 << 20
@@ -66,13 +74,17 @@ class StoredFrame(NamedTuple):
         """The frame as buffers, to be written elsewhere."""
         return EncodedFrame([pack_header(self.header), self.rest], self.header)
 
-    def columns(self) -> Columns:
+    def columns(self, schemas: Schemas | None = None) -> Columns:
         """The records of a checked frame; offsets, from the frame's start, only if it has holes.
+
+        ``schemas`` are those of a typed topic.
 
         Raises:
             BrokenFrameError: the body is not what the header says.
         """
         header = self.header
+        if header.is_typed and schemas is not None:
+            return self._typed_columns(schemas)
         batch = decode_body(header, self.rest)
         found = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
         stamps = found.get("timestamp")
@@ -87,6 +99,21 @@ class StoredFrame(NamedTuple):
             headers=headers,
             bounds=record_bounds(key, value, headers, header.records),
             offsets=None if deltas is None else numbers_of(deltas).astype(np.int64),
+        )
+
+    def _typed_columns(self, schemas: Schemas) -> Columns:
+        header = self.header
+        rows, deltas, stamps = typed_frames.decode_rows(header, self.rest, schemas)
+        return Columns(
+            count=header.records,
+            timestamps=header.min_timestamp if stamps is None else numbers_of(stamps),
+            timestamp_type=header.timestamp_type,
+            key=None,
+            value=None,
+            headers=None,
+            bounds=rows.bounds,
+            offsets=None if deltas is None else numbers_of(deltas).astype(np.int64),
+            rows=rows,
         )
 
 
@@ -238,7 +265,7 @@ def read_frames(
                 offset = frame.end_offset
                 if offset <= start:
                     continue
-                if _may_match(frame, selection):
+                if _may_match(source, frame, selection):
                     ahead.append(_with_body(source, frame))
                     size += frame.header.raw_length
                 else:
@@ -247,7 +274,7 @@ def read_frames(
             damage = error
         selection.counts.read += len(ahead)
         for frame, body in zip(ahead, map_on_processors(_checked_body, ahead, size), strict=True):
-            decoded = _decoded(frame, body)
+            decoded = _decoded(frame, body, selection)
             if decoded is not None:
                 yield decoded
         wanted = min(2 * wanted, _AHEAD_FRAMES)
@@ -255,9 +282,13 @@ def read_frames(
         raise damage
 
 
-def _may_match(frame: StoredFrame, selection: Selection) -> bool:
-    header, times = frame.header, selection.times
-    return times is None or times.overlaps(header.min_timestamp, header.max_timestamp)
+def _may_match(source: Source, frame: StoredFrame, selection: Selection) -> bool:
+    header = frame.header
+    if not selection.of_time(header.min_timestamp, header.max_timestamp):
+        return False
+    if selection.where is None or not header.is_typed:
+        return True
+    return typed_frames.may_match(source, frame.position + HEADER_BYTES, header, selection)
 
 
 def _placed(
@@ -284,29 +315,30 @@ def _checked_body(frame: StoredFrame) -> pa.Buffer | BrokenFrameError:
     """The body, decompressed, or what is wrong with it."""
     try:
         check_frame(frame.header, frame.rest)
+        if frame.header.is_typed:
+            return pa.py_buffer(frame.rest[: frame.header.body_length])
         return unpack_body(frame.header, frame.rest)
     except BrokenFrameError as error:
         return error
 
 
-def _decoded(frame: StoredFrame, body: pa.Buffer | BrokenFrameError) -> DecodedFrame | None:
+def _decoded(
+    frame: StoredFrame, body: pa.Buffer | BrokenFrameError, selection: Selection
+) -> DecodedFrame | None:
     """The records of a frame whose bytes were checked; None if it only covers a hole."""
     position, offset, header, _ = frame
     try:
         if isinstance(body, BrokenFrameError):
             raise body
-        batch = decode_message(header, body)
+        columns = _columns_of(header, body, selection)
     except BrokenFrameError as error:
         raise _placed(error, position, offset) from error
     if not header.records:
         return None
-    columns = {}
-    if batch is not None:
-        names = body_names(header.columns)
-        columns = dict(zip(names, batch.columns, strict=True))
     offsets = None
     if header.columns & SPARSE:
-        deltas = numbers_of(columns["offset_delta"]).astype(np.int64)
+        typed = header.is_typed and selection.projection is not None
+        deltas = numbers_of(columns.pop("_offset" if typed else "offset_delta")).astype(np.int64)
         if np.any(np.diff(deltas) <= 0) or int(deltas[-1]) >= header.span:
             raise BrokenFrameError("the frame's offsets do not rise inside its span", offset=offset)
         offsets = number_column(deltas + offset)
@@ -319,3 +351,17 @@ def _decoded(frame: StoredFrame, body: pa.Buffer | BrokenFrameError) -> DecodedF
         offsets,
         columns,
     )
+
+
+def _columns_of(header: FrameHeader, body: pa.Buffer, selection: Selection) -> dict[str, pa.Array]:
+    """The columns of a body by name, as far as they are stored."""
+    if header.is_typed:
+        if selection.projection is None and not _WITHOUT_SCHEMA.issuperset(selection.needed):
+            raise BrokenFrameError("the frame has rows of a typed topic, expected records")
+        return typed_frames.decode_projected(header, body, selection.projection)
+    if selection.projection is not None and header.records:
+        raise BrokenFrameError("the frame has records, expected rows of a typed topic")
+    batch = decode_message(header, body)
+    if batch is None:
+        return {}
+    return dict(zip(body_names(header.columns), batch.columns, strict=True))

@@ -23,6 +23,8 @@ from ..lazy import LazyModule
 
 if TYPE_CHECKING:
     from pyarrow import compute as pc
+
+    from .rows import TypedRows
 else:
     pc = LazyModule("pyarrow.compute")
 
@@ -69,6 +71,17 @@ def column_statistics(array: pa.Array) -> ColumnStatistics | None:
     elif isinstance(least, str):
         least, most = _cut(least, MAX_BYTES), _text_above(most)
     return ColumnStatistics(least, most, array.null_count, has_nan)
+
+
+def of_rows(rows: TypedRows) -> bytes:
+    """The statistics of all columns of a frame, as JSON."""
+    found = {}
+    for field, array in zip(rows.schema.fields, rows.arrays, strict=True):
+        nothing = ColumnStatistics(None, None, rows.count)
+        known = nothing if array is None else column_statistics(array)
+        if known is not None:
+            found[field.id] = known
+    return to_json(found).encode()
 
 
 def _comparable(array: pa.Array) -> pa.Array | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..errors import StorageError
 from ..format.columns import DecodedFrame
 from ..format.numbers import lengths_of, number_column, numbers_of
-from ..format.selection import RECORD_FIELDS, Selection
+from ..format.selection import Selection
 from ..types import TIMESTAMP_ABSENT, Int64s, TimeRange
 
 JOIN_ROWS = 8192
@@ -25,12 +25,14 @@ def to_batch(
 ) -> pa.RecordBatch | None:
     """What is selected of a frame with ``start <= offset < end``, or None if that is nothing."""
     batch = _within(frame, selection, start, end)
-    if batch is None or selection.times is None:
-        return batch
-    batch = _of_times(frame, batch, selection.times)
-    if not batch.num_rows or selection.needed is selection.names:
-        return batch if batch.num_rows else None
-    return batch.select(list(selection.names))
+    if batch is not None and selection.times is not None:
+        batch = _of_times(frame, batch, selection.times, selection.time_name)
+    if batch is not None and selection.where is not None:
+        columns = dict(zip(selection.needed, batch.columns, strict=True))
+        batch = batch.filter(selection.where.mask(columns, batch.num_rows))
+    if batch is None or selection.needed is selection.names:
+        return batch if batch is not None and batch.num_rows else None
+    return batch.select(range(len(selection.names))) if batch.num_rows else None
 
 
 def _within(
@@ -46,33 +48,42 @@ def _within(
     for name in selection.needed:
         column = columns.get(name)
         if column is None:
-            column = _computed(frame, name, low, rows)
+            column = _computed(frame, selection, name, low, rows)
         elif rows != frame.rows:
             column = column.slice(low, rows)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
 
-def _of_times(frame: DecodedFrame, batch: pa.RecordBatch, times: TimeRange) -> pa.RecordBatch:
+def _of_times(
+    frame: DecodedFrame, batch: pa.RecordBatch, times: TimeRange, name: str
+) -> pa.RecordBatch:
     """The records of a range of time: none without a time."""
     if frame.timestamp_type == TIMESTAMP_ABSENT:
         return batch.slice(0, 0)
-    stamps = numbers_of(batch.column("timestamp"))
+    stamps = numbers_of(batch.column(name))
     kept = (stamps >= times.start) & (stamps < times.end)
     return batch if kept.all() else batch.filter(pa.array(kept))
 
 
-def _computed(frame: DecodedFrame, name: str, low: int, rows: int) -> pa.Array:
-    """A column that is not stored because it follows from the header."""
-    if name == "offset":
+def _computed(
+    frame: DecodedFrame, selection: Selection, name: str, low: int, rows: int
+) -> pa.Array:
+    """A column that is not stored because it follows from the header, or is null in all rows."""
+    kind = selection.schema.field(selection.needed.index(name)).type
+    if name == "_offset" or (name == "offset" and selection.projection is None):
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
         return number_column(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
-    if name == "timestamp_type":
-        return _repeated(name, frame.timestamp_type, rows)
-    if name == "timestamp" and frame.timestamp_type != TIMESTAMP_ABSENT:
-        return _repeated(name, frame.constant_timestamp, rows)
-    return _nulls(name, rows)
+    if name == "timestamp_type" and selection.projection is None:
+        return _repeated(kind, frame.timestamp_type, rows)
+    if name == selection.time_name and frame.timestamp_type != TIMESTAMP_ABSENT:
+        return _repeated(kind, frame.constant_timestamp, rows)
+    if name == "_partition":
+        return _repeated(kind, selection.partition, rows)
+    if name == "_topic":
+        return _repeated_text(selection.topic, rows)
+    return _nulls(kind, rows)
 
 
 def _counting(first: int, rows: int) -> Int64s:
@@ -84,16 +95,24 @@ def _counting(first: int, rows: int) -> Int64s:
 
 # Neighbouring frames of one append have the same rows and time, so these columns are cached.
 @lru_cache(maxsize=16)
-def _repeated(name: str, number: int, rows: int) -> pa.Array:
+def _repeated(kind: pa.DataType, number: int, rows: int) -> pa.Array:
     """One number in every row."""
-    kind = RECORD_FIELDS[name].type
     width = np.int32 if kind.bit_width == 32 else np.int64
     return number_column(np.full(rows, number, dtype=width), kind)
 
 
 @lru_cache(maxsize=16)
-def _nulls(name: str, rows: int) -> pa.Array:
-    return pa.nulls(rows, RECORD_FIELDS[name].type)
+def _repeated_text(text: str, rows: int) -> pa.Array:
+    """One text in every row."""
+    data = text.encode()
+    starts = number_column(np.arange(rows + 1, dtype=np.int32) * np.int32(len(data)))
+    buffers = [None, starts.buffers()[1], pa.py_buffer(data * rows)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+@lru_cache(maxsize=16)
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind)
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

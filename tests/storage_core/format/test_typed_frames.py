@@ -1,0 +1,188 @@
+"""Frames of typed topics: what is written comes back, and only what is wanted is decoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from storage_core.config import CODECS
+from storage_core.errors import BrokenFrameError
+from storage_core.format.columns import Columns
+from storage_core.format.frame import HEADER_BYTES, EncodedFrame, draft_frame, finish_frame
+from storage_core.format.frame_scan import read_frames, segment_frames
+from storage_core.format.selection import Projection, Selection
+from storage_core.format.typed_body import PREAMBLE_BYTES
+from storage_core.io.byte_source import open_source
+from storage_core.schema.conform import conform
+from storage_core.schema.evolution import evolve
+from storage_core.schema.fields import SchemaVersion, from_arrow
+from storage_core.segments.batches import to_batch
+from storage_core.types import OffsetPosition, TimeRange
+from storage_core.vfs.posix import PosixVfs
+
+# Names that the log uses for its own columns must not disturb those of a topic.
+BATCH = pa.record_batch(
+    {
+        "offset": pa.array([None, None, None, None], pa.int64()),
+        "timestamp": pa.array(["a", "b", None, "d"]),
+        "offset_delta": pa.array([7, 8, 9, 10], pa.int32()),
+        "tags": pa.array([["x"], [], None, ["y", "z"]], pa.list_(pa.string())),
+    }
+)
+SCHEMA = SchemaVersion(1, from_arrow(BATCH.schema))
+STAMPS = np.array([5, 4, 9, 7], dtype=np.int64)
+
+
+class Versions:
+    """Schema versions in memory."""
+
+    def __init__(self, *versions: SchemaVersion) -> None:
+        self._versions = {found.version: found for found in versions}
+
+    def get(self, version: int) -> SchemaVersion:
+        return self._versions[version]
+
+
+class SmallNumbers:
+    """A predicate: offset_delta is below 9."""
+
+    columns = ("offset_delta",)
+
+    def mask(self, columns: Any, rows: int) -> Any:
+        assert rows
+        return pa.array([number < 9 for number in columns["offset_delta"].to_pylist()])
+
+    def may_match(self, statistics: Any, rows: int) -> bool:
+        assert rows
+        found = statistics["offset_delta"]
+        return found is None or found.minimum < 9
+
+
+def columns_of(batch: pa.RecordBatch, schema: SchemaVersion, stamps: Any) -> Columns:
+    rows = conform(batch, schema)
+    return Columns(rows.count, stamps, 0, None, None, None, rows.bounds, rows=rows)
+
+
+def encoded(codec: str, batch: pa.RecordBatch = BATCH, **more: Any) -> EncodedFrame:
+    draft = draft_frame(
+        columns_of(batch, SCHEMA, STAMPS[-batch.num_rows :]),
+        relative_offset=0,
+        recovery_point=0,
+        compression=codec,
+        level=3,
+        **more,
+    )
+    return finish_frame(draft)
+
+
+def read(tmp_path: Path, frame: EncodedFrame, selection: Selection) -> list[pa.RecordBatch]:
+    (tmp_path / "0.log").write_bytes(b"".join(frame.buffers))
+    with open_source(PosixVfs(str(tmp_path)), "0.log", 1 << 20) as source:
+        at = OffsetPosition(0, 0)
+        found = read_frames(source, 0, at, start=0, end=frame.header.span, selection=selection)
+        batches = [to_batch(each, selection, 0, frame.header.span) for each in found]
+    return [batch for batch in batches if batch is not None]
+
+
+def selecting(*names: str, schema: SchemaVersion = SCHEMA, **more: Any) -> Selection:
+    projection = Projection(schema.names, Versions(SCHEMA, schema))
+    return Selection(names, projection=projection, topic="t", partition=3, **more)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_rows_come_back(tmp_path: Path, codec: str) -> None:
+    frame = encoded(codec)
+    assert frame.header.is_typed
+    assert frame.header.length == sum(map(len, frame.buffers))
+    (batch,) = read(tmp_path, frame, selecting(*BATCH.schema.names))
+    assert batch.equals(BATCH)
+    (stored,) = segment_frames(PosixVfs(str(tmp_path)), "0.log", 0)
+    columns = stored.columns(Versions(SCHEMA))
+    assert columns.rows is not None
+    assert columns.rows.to_batch().equals(BATCH)
+    assert np.array_equal(columns.timestamps, STAMPS)
+
+
+def test_columns_of_the_log(tmp_path: Path) -> None:
+    frame = encoded("none", deltas=np.array([0, 2, 3, 6], dtype=np.int64), span=8)
+    wanted = selecting("_offset", "_timestamp", "_partition", "_topic", "offset")
+    (batch,) = read(tmp_path, frame, wanted)
+    assert batch.column("_offset").to_pylist() == [0, 2, 3, 6]
+    assert batch.column("_timestamp").cast(pa.int64()).to_pylist() == STAMPS.tolist()
+    assert batch.column("_partition").to_pylist() == [3] * 4
+    assert batch.column("_topic").to_pylist() == ["t"] * 4
+    assert batch.column("offset").null_count == 4
+
+
+def test_records_are_chosen_by_time_and_predicate(tmp_path: Path) -> None:
+    wanted = selecting("timestamp", times=TimeRange(5, 10), where=SmallNumbers())
+    (batch,) = read(tmp_path, encoded("zstd"), wanted)
+    assert batch.schema.names == ["timestamp"]
+    assert batch.column(0).to_pylist() == ["a"]
+    assert (wanted.counts.read, wanted.counts.skipped) == (1, 0)
+    assert read(tmp_path, encoded("zstd"), selecting("tags", times=TimeRange(10, 11))) == []
+
+
+def test_statistics_skip_a_frame_whose_body_is_not_read(tmp_path: Path) -> None:
+    frame = encoded("none", BATCH.slice(2, 2))
+    wanted = selecting("tags", where=SmallNumbers())
+    assert read(tmp_path, frame, wanted) == []
+    assert wanted.counts.skipped == 1
+
+
+def test_damaged_statistics_mean_that_the_frame_is_read_and_found_damaged(tmp_path: Path) -> None:
+    frame = encoded("none", BATCH.slice(2, 2))
+    data = bytearray(b"".join(frame.buffers))
+    data[HEADER_BYTES + PREAMBLE_BYTES + 2] ^= 1
+    damaged = EncodedFrame([bytes(data)], frame.header)
+    with pytest.raises(BrokenFrameError, match="checksum"):
+        read(tmp_path, damaged, selecting("tags", where=SmallNumbers()))
+
+
+def test_an_older_frame_is_read_with_a_newer_schema(tmp_path: Path) -> None:
+    wider = pa.schema(
+        [
+            pa.field("offset_delta", pa.int64()),
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.string()),
+            pa.field("tags", pa.list_(pa.string())),
+            pa.field("fresh", pa.float64()),
+        ]
+    )
+    newer = evolve(SCHEMA, from_arrow(wider), add=True, widen=True, next_id=99, version=2)
+    (batch,) = read(
+        tmp_path, encoded("lz4"), selecting("fresh", "offset_delta", "timestamp", schema=newer)
+    )
+    assert batch.column("fresh").null_count == 4
+    assert batch.column("offset_delta").equals(pa.array([7, 8, 9, 10], pa.int64()))
+
+
+def test_each_kind_of_frame_is_refused_in_the_other_kind_of_topic(tmp_path: Path) -> None:
+    value = pa.array([b"v"])
+    records = Columns(1, 0, 0, None, value, None, np.array([0, 1]))
+    place: dict[str, Any] = {"relative_offset": 0, "recovery_point": 0, "level": 1}
+    frame = finish_frame(draft_frame(records, compression="none", **place))
+    with pytest.raises(BrokenFrameError, match="expected rows of a typed topic"):
+        read(tmp_path, frame, selecting("tags"))
+    with pytest.raises(BrokenFrameError, match="expected records"):
+        read(tmp_path, encoded("none"), Selection(("offset", "value")))
+
+
+def test_times_are_found_without_a_schema(tmp_path: Path) -> None:
+    (batch,) = read(tmp_path, encoded("zstd"), Selection(("offset", "timestamp")))
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == STAMPS.tolist()
+
+
+def test_a_hole_without_rows_has_no_body(tmp_path: Path) -> None:
+    rows = conform(BATCH.slice(0, 0), SCHEMA)
+    nothing = Columns(0, 0, 0, None, None, None, rows.bounds, rows=rows)
+    draft = draft_frame(
+        nothing, relative_offset=0, recovery_point=0, compression="none", level=1, span=5
+    )
+    frame = finish_frame(draft)
+    assert frame.header.span == 5
+    assert read(tmp_path, frame, selecting("tags")) == []
