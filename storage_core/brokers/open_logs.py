@@ -103,7 +103,9 @@ class BrokerLogs:
                     stack.enter_context(self.log(topic, partition).held())
                 deleted = self._catalog.delete(topic, count)
 
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
+    def publish_ends(
+        self, topic: str, ends: Mapping[int, int], *, durably: bool, schema: int | None = None
+    ) -> None:
         """Nothing to publish: whole records are visible once no intent names them."""
 
     def recover(self, topic: str) -> None:

@@ -77,7 +77,7 @@ class Intent:
     """
 
     def names(self, topic: str | None, partition: int | None) -> bool:
-        """Whether the commit adds records to this partition."""
+        """Whether writers of this partition must finish the commit first."""
         return any((part.topic, part.partition) == (topic, partition) for part in self.partitions)
 
 

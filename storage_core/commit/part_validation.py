@@ -20,6 +20,7 @@ from ..format.frame import (
     decode_body,
     unpack_header,
 )
+from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
 from .staging import SUFFIX, StagedPart, frame_checksum
 
@@ -75,13 +76,13 @@ def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPa
     return claimed
 
 
-def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], partitions: Mapping[str, int]) -> None:
+def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], topics: Mapping[str, TopicFile]) -> None:
     """Compare parts with their files. Of large parts, which are linked, it reads only the headers.
 
     Args:
         vfs: The store's files.
         parts: The parts of one job.
-        partitions: The number of partitions of each topic.
+        topics: Their topics.
 
     Raises:
         InvalidCommitError: a file is missing, or differs from what the task reported.
@@ -90,8 +91,11 @@ def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], partitions: Mapping[str,
         opened: dict[str, int] = {}
         for part in parts:
             try:
-                if part.partition >= partitions[part.topic]:
+                topic = topics[part.topic]
+                if part.partition >= topic.partitions:
                     raise ValueError(f"{part.topic!r} has no partition {part.partition}")
+                if topic.is_typed != (part.schema is not None):
+                    raise ValueError(f"{part.topic!r} is a {topic.kind} topic")
                 if part.path not in opened:
                     opened[part.path] = vfs.open(part.path, "read")
                     stack.callback(vfs.close, opened[part.path])

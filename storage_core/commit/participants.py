@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -38,8 +38,10 @@ class Participants(Protocol[Log_co]):
 
     def log(self, topic: str, partition: int) -> Log_co: ...
 
-    def publish_ends(self, topic: str, ends: Mapping[int, int], *, durably: bool) -> None:
-        """Raise the high watermarks of some partitions in one step.
+    def publish_ends(
+        self, topic: str, ends: Mapping[int, int], *, durably: bool, schema: int | None = None
+    ) -> None:
+        """Raise the high watermarks of some partitions, and publish a schema, in one step.
 
         Raises:
             RecoveryNeededError: the high watermarks are lost; ``recover`` restores them.
@@ -47,6 +49,22 @@ class Participants(Protocol[Log_co]):
 
     def recover(self, topic: str) -> object:
         """Restore lost high watermarks. Records of pending commits stay invisible."""
+
+
+class Schemas(Protocol):
+    """The schema versions of typed topics, in layouts that have them."""
+
+    def are_covered(self, topic: str, versions: Collection[int]) -> bool:
+        """Whether the published schema has every column of these versions."""
+
+    def merge(self, topic: str, versions: Collection[int]) -> tuple[int, int]:
+        """The published version, and a durable one that covers it and these versions.
+
+        The caller holds the lock of partition 0, which protects the published schema.
+
+        Raises:
+            SchemaMismatchError: another writer added a column of the same name and another type.
+        """
 
 
 class Fingerprints(Protocol):

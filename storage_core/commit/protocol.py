@@ -2,11 +2,13 @@
 
 1. Lock the names of application and job. If the ledger has the version, drop the staging and stop:
    the commit happened before.
-2. Lock all partitions in sorted order; recover and sync them.
+2. Lock all partitions in sorted order; recover and sync them. If the rows bring new columns, lock
+   partition 0 too, and register the schema that covers them and the published one.
 3. Write the intent. **This is the commit point**: from here on the commit happens, whichever
    process finishes it.
 4. Append small parts, link large ones into the log, and sync.
-5. Record the version in the ledger, then raise the high watermarks of each topic by one rename.
+5. Record the version in the ledger, then raise the high watermarks of each topic by one rename. It
+   also publishes the schema of a typed topic that gets columns.
 6. Remove the intent, unlock, and delete the staging.
 
 A writer that later locks a partition of a pending commit finds the intent and finishes the commit
@@ -48,8 +50,9 @@ from ..vfs import Vfs
 from .commit_state import CommitState
 from .intents import Intent, PartitionIntent
 from .ledger import LedgerEntry
+from .new_columns import merge_schemas, schemas_to_merge
 from .part_validation import claimed_parts, verify_parts
-from .participants import Fingerprints, Log, Participants
+from .participants import Fingerprints, Log, Participants, Schemas
 from .staging import StagedPart, TopicPartition
 from .staging_gc import drop_staging
 
@@ -97,6 +100,7 @@ class Committer(Generic[Log]):
         append_staged: Callable[[Log, PartitionIntent], None],
         config: StoreConfig,
         fingerprints: Fingerprints | None = None,
+        schemas: Schemas | None = None,
     ) -> None:
         self._vfs = vfs
         self._intents, self._ledger = state.intents, state.ledger
@@ -105,6 +109,7 @@ class Committer(Generic[Log]):
         self._append_staged = append_staged
         self._config = config
         self._fingerprints = fingerprints
+        self._schemas = schemas
 
     def commit(
         self,
@@ -120,6 +125,8 @@ class Committer(Generic[Log]):
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
+            SchemaMismatchError: another writer published a column of the same name and another
+                type. Nothing was written.
             CommitUnknownError: the commit failed after the commit point. The next writer finishes
                 it.
             CommitPendingError, RecoveryNeededError: other work comes first. Nothing was written.
@@ -149,9 +156,11 @@ class Committer(Generic[Log]):
                 drop_staging(self._vfs, self._staging, request.job)
                 return CommitResult(True, {}, self._later(request, topics))
             kept = [part for part in request.parts if part.topic in due]
-            verify_parts(self._vfs, kept, {name: topics[name].partitions for name in due})
-            with self._locked_partitions({(part.topic, part.partition) for part in kept}) as logs:
-                intent = self.plan(request, kept, due, logs)
+            verify_parts(self._vfs, kept, {name: topics[name] for name in due})
+            new = schemas_to_merge(self._schemas, kept)
+            places = {(part.topic, part.partition) for part in kept} | {(name, 0) for name in new}
+            with self._locked_partitions(places) as logs:
+                intent = self.plan(request, kept, due, logs, new)
                 self.decide(intent)
                 decided.append(intent)
                 try:
@@ -286,6 +295,7 @@ class Committer(Generic[Log]):
         parts: Sequence[StagedPart],
         topics: Mapping[str, str],
         logs: Mapping[TopicPartition, Log],
+        new: Mapping[str, frozenset[int]],
     ) -> Intent:
         """Fix the offsets of every part. Parts of a partition follow each other in task order."""
         for topic, uid in topics.items():
@@ -299,7 +309,10 @@ class Committer(Generic[Log]):
         for part in parts:
             grouped[part.topic, part.partition].append(part)
         planned = []
+        schemas = merge_schemas(self._schemas, new)
         for (topic, partition), group in grouped.items():
+            if not group and topic not in schemas:
+                continue
             log = logs[topic, partition]
             try:
                 # A power cut must not take records below the offset that the intent names.
@@ -321,7 +334,7 @@ class Committer(Generic[Log]):
         transaction, plain = str(uuid.uuid4()), app == job
         return Intent(
             transaction, job, app, version, plain, dict(topics), tuple(planned),
-            exact=request.exact,
+            exact=request.exact, schemas=schemas,
         )  # fmt: skip
 
     def decide(self, intent: Intent) -> None:
@@ -356,7 +369,10 @@ class Committer(Generic[Log]):
                 self._ledger.record(LedgerEntry(topic, uid, app, version, plain, ends[topic]))
             for topic, published in ends.items():
                 if published:
-                    self._logs.publish_ends(topic, published, durably=len(alive) > 1)
+                    schema = intent.schemas[topic][1] if topic in intent.schemas else None
+                    # Without the schema, a power cut would show rows that lack their columns.
+                    durably = len(alive) > 1 or schema is not None
+                    self._logs.publish_ends(topic, published, durably=durably, schema=schema)
             self._intents.remove(intent)
         except OSError as error:
             raise outcome_unknown(intent, error) from error
@@ -436,6 +452,7 @@ def _offsets(intent: Intent) -> dict[TopicPartition, OffsetRange]:
     return {
         (part.topic, part.partition): OffsetRange(part.start, part.end)
         for part in intent.partitions
+        if part.parts
     }
 
 

@@ -197,6 +197,7 @@ class StagingHandler(TopicPartitionHandler):
         self._waiting = FrameBuilder(config.frame_records, config.frame_bytes)
         self._own: _File | None = None
         self._becomes_segments = False
+        self._schema: int | None = None
         self._runs: list[tuple[int, int]] = []
         self._size = self._records = self._checksum = 0
 
@@ -214,6 +215,7 @@ class StagingHandler(TopicPartitionHandler):
                 return
             check_sizes(columns.bounds, self._config.max_record_bytes)
             self._check(columns)
+            self._keep_schema(columns)
             self._waiting.add(columns)
             self._files.waiting_bytes += columns.size
             if self._waiting.is_full:
@@ -240,6 +242,14 @@ class StagingHandler(TopicPartitionHandler):
                 topic=self.topic,
                 partition=self.partition,
             )
+
+    def _keep_schema(self, columns: Columns) -> None:
+        """Frames of a part name one schema version, so rows of another begin a new part."""
+        version = None if columns.schema is None else columns.schema.version
+        if version != self._schema:
+            self._encode(keep_rest=False)
+            self._end_part()
+            self._own, self._becomes_segments, self._schema = None, False, version
 
     def _encode(self, *, keep_rest: bool) -> None:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
@@ -301,6 +311,7 @@ class StagingHandler(TopicPartitionHandler):
                 self._records,
                 self._checksum,
                 self._becomes_segments,
+                self._schema,
             )
             self._files.parts.append(part)
         self._runs = []

@@ -80,7 +80,10 @@ class NativeEngine(BaseEngine):
     @cached_property
     def committer(self) -> Committer[PartitionLog]:
         append = partial(append_staged.append_staged, self._vfs)
-        return protocol.Committer(self._vfs, self.commits, self._logs, append, self._config)
+        schemas = schema_changes.SchemaMerges(self._logs.published)
+        return protocol.Committer(
+            self._vfs, self.commits, self._logs, append, self._config, schemas=schemas
+        )
 
     def topics(self) -> list[str]:
         return self._catalog.names()

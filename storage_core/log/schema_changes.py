@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..io.io_errors import typed_write_errors
 from ..metadata.schema_files import Origin
-from ..schema.evolution import evolve
+from ..schema.evolution import covers, evolve, merge_versions
 from ..schema.fields import Field, SchemaVersion
 from .open_logs import OpenLogs
 from .published import PublishedTopics
@@ -55,6 +55,37 @@ def register(
 
     with typed_write_errors(f"registering a schema version of topic {topic!r}", topic):
         return schemas.register(current.version, origin, make)
+
+
+class SchemaMerges:
+    """What commits do to the schemas of typed topics."""
+
+    def __init__(self, published: PublishedTopics) -> None:
+        self._published = published
+
+    def are_covered(self, topic: str, versions: Collection[int]) -> bool:
+        """Whether the published schema has every column of these versions."""
+        schemas, current = self._published.schemas(topic), self._published.current(topic)
+        return all(covers(current, schemas.get(version)) for version in versions)
+
+    def merge(self, topic: str, versions: Collection[int]) -> tuple[int, int]:
+        """The published version, and a durable one that covers it and these versions.
+
+        The caller holds the lock of partition 0, which protects the published schema.
+
+        Raises:
+            SchemaMismatchError: another writer added a column of the same name and another type.
+        """
+        schemas, current = self._published.schemas(topic), self._published.current(topic)
+
+        def make(_: Sequence[SchemaVersion], number: int, __: int) -> SchemaVersion:
+            merged = current
+            for version in sorted(versions):
+                merged = merge_versions(merged, schemas.get(version), version=number)
+            return merged
+
+        with typed_write_errors(f"registering a schema version of topic {topic!r}", topic):
+            return current.version, schemas.register(current.version, "write", make).version
 
 
 def add_columns(logs: OpenLogs, topic: str, columns: Sequence[Field]) -> SchemaVersion:

@@ -105,9 +105,9 @@ def staging_goes_first(patch: pytest.MonkeyPatch) -> None:
 def publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
     publish = OpenLogs.publish_ends
 
-    def each(self: Any, topic: str, ends: dict[int, int], *, durably: bool) -> None:
+    def each(self: Any, topic: str, ends: dict[int, int], **more: Any) -> None:
         for partition, end in ends.items():
-            publish(self, topic, {partition: end}, durably=durably)
+            publish(self, topic, {partition: end}, **more)
 
     patch.setattr(OpenLogs, "publish_ends", each)
 
