@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from storage_core.format import lock_state as state
+from storage_core.format.buffer_encodings import delta, dictionary
 from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.format.typed_body import decode_columns, encode_body
 from storage_core.schema.conform import conform
-from storage_core.schema.fields import SchemaVersion, from_arrow
+from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.keys import key_bytes
+from storage_core.schema.rows import TypedRows
 from tests.support import format_example
 from tests.support.format_example import SEGMENTS
 from tests.support.paths import ROOT
@@ -33,6 +37,18 @@ JSON_FILES = [
     "meta/consumer-offsets/billing.json",
     "topics/orders/topic.json",
 ]
+
+# Typed rows as the document has them.
+TYPED_SCHEMA = SchemaVersion(
+    3,
+    (
+        Field(1, "id", pa.int64(), nullable=False),
+        Field(2, "name", pa.string()),
+        Field(5, "gone", pa.int8()),
+    ),
+)
+TYPED_ROWS = [(5, "ab", None), (-1, None, None), (2, "c", None)]
+ENCODED = ("delta", "dictionary")
 
 
 def blocks(kind: str) -> dict[str, str]:
@@ -72,7 +88,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_every_example_of_the_document_is_compared() -> None:
-    assert sorted(blocks("hex")) == sorted([*HEX_FILES, "frame", "key"])
+    others = ["frame", "key", "typed-body", *ENCODED]
+    assert sorted(blocks("hex")) == sorted([*HEX_FILES, *others])
     assert sorted(blocks("json")) == sorted(JSON_FILES)
 
 
@@ -110,3 +127,24 @@ def test_the_frame_reads_as_the_document_says() -> None:
     assert batch is not None
     assert batch.to_pydict() == {"value": [b"apple", b"fig"]}
     assert header.min_timestamp == header.max_timestamp == format_example.NINE_O_CLOCK
+
+
+def test_the_typed_body_is_what_the_engine_writes_and_reads() -> None:
+    shown = shown_bytes("typed-body")
+    ids, names, _ = (list(column) for column in zip(*TYPED_ROWS, strict=True))
+    rows = TypedRows(TYPED_SCHEMA, [pa.array(ids), pa.array(names), None], 3)
+    body = encode_body(rows, {}, compression="none", level=3, statistics=b"{}")
+    assert b"".join(body.pieces).hex(" ", 8) == shown.hex(" ", 8)
+    found = decode_columns(
+        shown, records=3, raw_length=len(shown), schema=TYPED_SCHEMA, wanted=[1, 2, 5]
+    )
+    assert {number: array.to_pylist() for number, array in found.items()} == {1: ids, 2: names}
+
+
+def test_encoded_buffers_are_what_the_engine_writes() -> None:
+    steps, width = delta(np.array([1000, 1001, 999, 1299]))
+    assert (steps.tobytes(), width) == (shown_bytes("delta"), 2)
+    texts = dictionary(np.array([0, 2, 2, 4, 6, 6, 8], "<i4"), pa.py_buffer(b"onononon"))
+    assert texts is not None
+    assert texts.indices.tobytes() + texts.words.tobytes() == shown_bytes("dictionary")
+    assert texts.width == 1
