@@ -30,9 +30,11 @@ from storage_core.errors import BrokenFrameError
 from storage_core.format import lock_state as state
 from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
 from storage_core.format.sparse_index import parse_open, parse_sealed
+from storage_core.format.typed_body import PREAMBLE_BYTES, decode_columns
 from storage_core.io import json_files as metafile
 from storage_core.metadata import high_watermark as watermark
 from storage_core.segments import deletion_markers
+from tests.fuzz import typed_samples
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
 from tests.support.broker_oracle import CUTS, LAYOUT, plain_parse
@@ -46,7 +48,9 @@ class WrongBytesError(Exception):
 
 @cache
 def samples(tree: str, suffix: str) -> tuple[bytes, ...]:
-    """Files of the corpus of one kind."""
+    """Files of the corpus of one kind, or bodies of typed frames."""
+    if tree == "typed":
+        return tuple(typed_samples.bodies())
     files = files_of(tree).items()
     return tuple(data for path, data in files if path.endswith(suffix) and data)
 
@@ -84,6 +88,34 @@ def frame(data: bytes, rng: Random) -> None:
 def _printable(batch: pa.RecordBatch) -> bool:
     """Python has no word for moments before the year 1 or after 9999."""
     return "timestamp" not in batch.schema.names
+
+
+def typed_columns(data: bytes, rng: Random) -> None:
+    """Columns of a typed body are sound, have a row for each record, and take bounded memory."""
+    changed = mutated(data, rng)
+    if rng.random() < 0.8:  # otherwise the lengths of most inputs contradict each other at once
+        first = rng.randrange(PREAMBLE_BYTES, len(data))
+        end = min(len(data), first + rng.choice((1, 4, 12, 500)))
+        middle = mutated(data[first:end], rng)[: end - first].ljust(end - first, b"\0")
+        changed = data[:first] + middle + data[end:]
+    elif rng.random() < 0.9:
+        changed = typed_samples.with_right_checksum(changed)
+    wanted = rng.sample(list(typed_samples.SCHEMA.positions), 3)
+    most = rng.choice((1 << 10, 1 << 16, 1 << 16, 1 << 20))
+    before = pa.total_allocated_bytes()
+    found = decode_columns(
+        changed,
+        records=rng.choice((*typed_samples.COUNTS, *typed_samples.COUNTS, 0, 1 << 31)),
+        raw_length=most,
+        schema=typed_samples.SCHEMA,
+        wanted=wanted,
+    )
+    if pa.total_allocated_bytes() - before > 4 * most + (1 << 12):
+        raise WrongBytesError("a body of a typed frame takes more memory than its header claims")
+    for number, array in found.items():
+        array.validate(full=True)
+        if number not in wanted or array.type != typed_samples.SCHEMA.by_id[number].type:
+            raise WrongBytesError(f"a column of type {array.type} that nobody asked for")
 
 
 def rows(fmt: RowFormat) -> Decoder:
@@ -174,6 +206,8 @@ DECODERS: tuple[tuple[str, str, Decoder], ...] = (
     ("native", "watermark", small_files),
     ("native", "lock", small_files),
     ("native", ".tomb", small_files),
+    ("typed", "", typed_columns),
+    ("typed", "", typed_columns),
     ("cursus", ".log", rows(CURSUS)),
     ("cursus", ".rows", small_files),
     ("rustlog", ".log", rows(RUSTLOG)),

@@ -27,9 +27,9 @@ from storage_core.format.typed_body import (
     read_preamble,
     read_statistics,
 )
-from storage_core.io.checksum import crc32c
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.rows import TypedRows
+from tests.fuzz.typed_samples import with_right_checksum
 from tests.support.random_schemas import batches, schemas
 
 MANY = 500
@@ -270,15 +270,7 @@ GOLDEN_SCHEMA = SchemaVersion(
         Field(5, "gone", pa.int8()),
     ),
 )
-GOLDEN_PLAIN = """
-00000003 00000002 00000002 00000005 00000002 297bd0aa 00000000 079559f5
-7b7d0000 00000000 00000001 00000001 00000002 00000002 00000001 00000003
-00000003 00000000 00000003 00000001 00000000 00000000 00000000 00000018
-00000018 00000000 00000001 00000001 00000000 00000010 00000010 00000000
-00000003 00000003 00000000 00000000 05000000 00000000 ffffffff ffffffff
-02000000 00000000 05000000 00000000 00000000 02000000 02000000 03000000
-61626300 00000000
-"""
+# docs/format.md has the bytes of a body that is not compressed.
 # Deltas of ids, compressed; a dictionary of two texts whose indices are compressed.
 GOLDEN_ZSTD = """
 00000003 00000002 00000002 00000005 00000000 00000000 00000000 d3d3015b
@@ -300,12 +292,6 @@ GOLDEN_LZ4 = """
 """
 
 
-def test_golden_bytes_without_compression() -> None:
-    arrays = [pa.array([5, -1, 2]), pa.array(["ab", None, "c"]), None]
-    rows = TypedRows(GOLDEN_SCHEMA, arrays, 3)
-    assert joined(encoded(rows, statistics=b"{}")) == bytes.fromhex(GOLDEN_PLAIN)
-
-
 @pytest.mark.parametrize("golden", [GOLDEN_ZSTD, GOLDEN_LZ4])
 def test_golden_bytes_with_compression_are_read(golden: str) -> None:
     found = decode_columns(
@@ -321,12 +307,6 @@ def test_a_preamble_that_is_cut_or_changed_is_refused() -> None:
     for at in range(PREAMBLE_BYTES):
         with pytest.raises(BrokenFrameError, match="fails its checksum"):
             read_preamble(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
-
-
-def forged(data: bytes) -> bytes:
-    """The same bytes with a preamble that passes its checksum."""
-    head = data[: PREAMBLE_BYTES - 4]
-    return head + struct.pack(">I", crc32c(head)) + data[PREAMBLE_BYTES:]
 
 
 def decode_hostile(data: bytes, rows: TypedRows, raw_length: int) -> None:
@@ -366,7 +346,7 @@ def test_flipped_bits_never_crash(compression: str) -> None:
         for bit in places:
             changed = bytearray(data)
             changed[bit // 8] ^= 1 << bit % 8
-            decode_hostile(forged(bytes(changed)), rows, body.raw_length)
+            decode_hostile(with_right_checksum(bytes(changed)), rows, body.raw_length)
 
 
 @pytest.mark.parametrize("compression", CODECS)
@@ -382,7 +362,7 @@ def test_numbers_of_the_head_may_be_anything(compression: str) -> None:
         for _ in range(chance.randint(1, 3)):
             value = chance.choice((0, 1, 2, 3, 49, 50, 51, 255, 2**31 - 1, 2**31, 2**32 - 1))
             struct.pack_into(">I", changed, 4 * chance.randrange(end // 4), value)
-        decode_hostile(forged(bytes(changed)), rows, body.raw_length)
+        decode_hostile(with_right_checksum(bytes(changed)), rows, body.raw_length)
 
 
 @given(st.binary(max_size=400), st.integers(0, 6), st.integers(0, 6), st.integers(0, 12))
@@ -390,7 +370,7 @@ def test_random_bytes_never_crash(noise: bytes, columns: int, nodes: int, buffer
     rows = sample(5)
     head = struct.pack(">IIIIIII", 7, columns, nodes, buffers, 0, 0, 0)
     noise += bytes(-len(noise) % 8)
-    decode_hostile(forged(head + bytes(4) + noise), rows, 1 << 20)
+    decode_hostile(with_right_checksum(head + bytes(4) + noise), rows, 1 << 20)
     decode_hostile(noise, rows, 1 << 20)
 
 
