@@ -16,7 +16,8 @@ from .options.parse import (
     parse_write_options,
 )
 from .read.reader import CursusReader
-from .schema import check_projection, origin, read_schema, refuse_overwrite, with_origin
+from .read.typed_topics import Schemas, check_columns, columns_of_query
+from .schema import origin, read_schema, refuse_overwrite, with_origin
 from .stream.reader import CursusStreamReader, RefusedStreamReader
 from .stream.writer import CursusStreamWriter
 from .write.writer import CursusWriter
@@ -25,26 +26,37 @@ from .write.writer import CursusWriter
 class CursusDataSource(DataSource):
     """Topics of a cursus store, or of a broker's log directory, as DataFrames and streams."""
 
+    _loaded: Schemas | None = None
+
     @classmethod
     def name(cls) -> str:
         """The name for ``.format(...)``."""
         return "cursus"
 
     def schema(self) -> StructType:
-        """The columns of the Kafka source. A catalog table keeps its options in their metadata."""
+        """The columns of typed topics, or of the Kafka source.
+
+        A catalog table keeps its options in the metadata of the columns.
+        """
         with one_line_errors():
-            check_at_load(self.options)
-            lower = {key.lower(): text for key, text in self.options.items()}
-            wanted = lower.get("includeheaders", "false").strip().lower() == "true"
-            found = read_schema(include_headers=wanted)
+            options = check_at_load(self.options)
+            typed = None if options is None else columns_of_query(options)
+            if typed is None:
+                lower = {key.lower(): text for key, text in self.options.items()}
+                wanted = lower.get("includeheaders", "false").strip().lower() == "true"
+                found = read_schema(include_headers=wanted)
+            else:
+                # Spark pickles this object after this call: a stream that begins with all columns
+                # can tell which ones are new.
+                found, self._loaded = typed
             kept = catalog_options(self.options)
             return found if kept is None else with_origin(found, kept)
 
     def reader(self, schema: StructType) -> CursusReader:
         """A batch query; ``schema`` is the user's projection."""
         with one_line_errors():
-            check_projection(schema)
-            return CursusReader(parse_read_options(self.options, origin(schema)), schema)
+            options = parse_read_options(self.options, origin(schema))
+            return CursusReader(options, schema, typed=check_columns(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> CursusWriter:
         """A batch write."""
@@ -55,11 +67,12 @@ class CursusDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The source of a streaming query; for an invalid query one that raises the error."""
         try:
-            check_projection(schema)
-            options = parse_stream_read_options(self.options, origin(schema))
+            with one_line_errors():
+                options = parse_stream_read_options(self.options, origin(schema))
+                typed = check_columns(options, schema)
         except CursusError as error:
             return RefusedStreamReader(error)
-        return CursusStreamReader(options, schema)
+        return CursusStreamReader(options, schema, typed=typed, loaded=self._loaded)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
         """The sink of a streaming query."""

@@ -8,7 +8,7 @@ down to a Python source, so only ``.schema(...)`` makes a task read fewer column
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -93,7 +93,7 @@ def check_projection(schema: StructType) -> None:
                 f"Column '{field.name}' in .schema(...) is not a cursus column. {_available()}",
             )
         _check_read_type(field)
-    _refuse_duplicates(schema, "in .schema(...)")
+    refuse_duplicates(schema, "in .schema(...)")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -133,7 +133,7 @@ def sink_columns(schema: StructType, *, topic: str | None) -> SinkColumns:
                 f"{', '.join(_WRITABLE)}. {_WHOLE_ROWS}",
             )
         _check_sink_type(field)
-    _refuse_duplicates(schema, "in the rows to write")
+    refuse_duplicates(schema, "in the rows to write")
     if topic is None and "topic" not in names:
         raise topic_required()
     return SinkColumns(**{name: names.index(name) for name in _WRITABLE if name in names})
@@ -185,8 +185,11 @@ def _available() -> str:
     return f"Available: {', '.join(COLUMNS)}."
 
 
-def _refuse_duplicates(schema: StructType, where: str) -> None:
-    for name, count in Counter(schema.fieldNames()).items():
+def refuse_duplicates(
+    schema: StructType, where: str, same: Callable[[str], str] = lambda name: name
+) -> None:
+    """Refuse a schema that names a column twice; ``same`` makes equal what is the same name."""
+    for name, count in Counter(map(same, schema.fieldNames())).items():
         if count > 1:
             raise cursus_error(
                 "COLUMN_DUPLICATE", f"Column '{name}' is named {count} times {where}. Name it once."

@@ -73,6 +73,8 @@ SHARED_MODULES = [
     "storage_core.lazy",
     "storage_core.format.numbers",
     "storage_core.arguments",
+    "storage_core.schema.evolution",
+    "storage_core.schema.fields",
 ]
 
 FILE_LINES = 500

@@ -53,11 +53,11 @@ _SELECT_HINT = " For a catalog table: SELECT ... FROM t WITH (path = '...', subs
 _log = logger()
 
 
-def check_at_load(raw: Mapping[str, str]) -> None:
+def check_at_load(raw: Mapping[str, str]) -> ReadOptions | None:
     """Refuse what neither a batch nor a stream can use. At ``load()`` Spark does not say which.
 
     Options of writes are checked too: they belong to a temporary view. CREATE TABLE may leave path
-    and topics to the query.
+    and topics to the query: without them it returns None, else what decides on the columns.
     """
     check_known(raw, "read", "stream read")
     everything = tuple(option.name for option in OPTIONS)
@@ -75,6 +75,11 @@ def check_at_load(raw: Mapping[str, str]) -> None:
     elif not is_table:
         _check_group(starting, given)
     _check_limits(given)
+    if "path" not in given or not any(name in given for name in _TOPICS):
+        return None
+    return ReadOptions(
+        **_shared_read_fields(given), starting=starting, ending=OffsetSpec("endingOffsets", LATEST)
+    )
 
 
 def parse_read_options(
@@ -130,6 +135,7 @@ def parse_stream_read_options(
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=given.value("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
         consumer_group=given.value("consumerGroup"),
+        schema_evolution_mode=given.value("schemaEvolutionMode", "ignore"),
     )
 
 
@@ -203,6 +209,8 @@ def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
         "by_timestamp_strategy": given.value("startingOffsetsByTimestampStrategy", "error"),
         "fail_on_data_loss": given.value("failOnDataLoss", True),
         "include_headers": given.value("includeHeaders", False),
+        "include_metadata": given.value("includeMetadata", False),
+        "merge_schema": given.value("mergeSchema", False),
         "min_partitions": given.value("minPartitions"),
         "max_records_per_partition": given.value("maxRecordsPerPartition"),
         "max_bytes_per_partition": given.value(

@@ -151,6 +151,8 @@ class ReadOptions:
     timestamp_mode: TimestampMode = "exact"
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    include_metadata: bool = False
+    merge_schema: bool = False
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = DEFAULT_MAX_BYTES_PER_PARTITION

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from .read_options import ReadOptions
+
+EvolutionMode = Literal["ignore", "fail"]
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
@@ -18,3 +21,4 @@ class StreamReadOptions(ReadOptions):
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
     consumer_group: str | None = None
+    schema_evolution_mode: EvolutionMode = "ignore"

@@ -45,6 +45,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 PARTITIONERS = ("murmur2",)
 STRATEGIES = ("error", "latest")
 TIMESTAMP_MODES = ("exact", "offsets")
+EVOLUTION_MODES = ("ignore", "fail")
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -173,6 +174,31 @@ OPTIONS: tuple[Option, ...] = (
         parse.boolean,
         "false",
         "Add the column headers. To name it in .schema(...) does the same.",
+    ),
+    Option(
+        "includeMetadata",
+        _READ,
+        parse.boolean,
+        "false",
+        "Typed topics: add the columns _topic, _partition, _offset and _timestamp. To name them in "
+        ".schema(...) does the same.",
+    ),
+    Option(
+        "mergeSchema",
+        _READ,
+        parse.boolean,
+        "false",
+        "Typed topics: several topics with different columns give all of them, null where a topic "
+        "does not have one.",
+    ),
+    Option(
+        "schemaEvolutionMode",
+        _STREAM_READ,
+        parse.choice(*EVOLUTION_MODES),
+        "ignore",
+        "Typed topics: what a running stream does about columns that are added, or widened, after "
+        "its start. ignore leaves them out with a warning; fail ends the query. A restart reads "
+        "them.",
     ),
     Option(
         "minPartitions",

@@ -15,16 +15,19 @@ from .data_loss import Available, aged_out, deleted_meanwhile, lose, planned, va
 from .log_slice import LogSlice, SegmentSplit, segment_of
 from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
+from .typed_topics import QueryColumns
 
 
-def plan_batch(store: Store, options: ReadOptions) -> list[LogSlice]:
+def plan_batch(
+    store: Store, options: ReadOptions, columns: QueryColumns | None = None
+) -> list[LogSlice]:
     """The tasks of a batch query, from one snapshot of its topics."""
 
     def tasks(gone: frozenset[str]) -> list[LogSlice]:
         for topic in sorted(gone):
             lose(options, deleted_meanwhile(topic))
         ranges, ids = batch_ranges(store, options.without(gone))
-        return plan(store, options, ranges, ids)
+        return plan(store, options, ranges, ids, columns)
 
     return planned(store, tasks)
 
@@ -34,11 +37,14 @@ def plan(
     options: ReadOptions,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     ids: Mapping[str, str],
+    columns: QueryColumns | None = None,
 ) -> list[LogSlice]:
     """The tasks that read ``ranges``: large segments are divided, small ones share a task.
 
     ``ids`` are the uuids of the topics when the ranges were resolved.
     """
+    if columns is not None:
+        columns.check(store, dict.fromkeys(topic for topic, _ in ranges))
 
     def cuts(split: SegmentSplit) -> CutPoints:
         info = segment_of(split)

@@ -18,9 +18,10 @@ from .log_slice import LogSlice
 from .task import read_slice
 
 if TYPE_CHECKING:
-    from . import planning
+    from . import planning, typed_topics
 else:  # the driver plans, and tasks do not
     planning = LazyModule("cursus_spark.read.planning")
+    typed_topics = LazyModule("cursus_spark.read.typed_topics")
 
 
 class CursusReader(DataSourceReader):
@@ -30,14 +31,16 @@ class CursusReader(DataSourceReader):
     query on the same DataFrame would return the first one's rows. Ranges belong in options.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, *, typed: bool = False) -> None:
         self._options = options
         self._schema = schema
+        self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, planned from one snapshot of all partitions."""
         with one_line_errors(), open_for_read(self._options) as store:
-            return planning.plan_batch(store, self._options)
+            columns = typed_topics.QueryColumns(self._options, self._schema, typed=self._typed)
+            return planning.plan_batch(store, self._options, columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task. Without tasks Spark passes an empty partition."""

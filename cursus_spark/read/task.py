@@ -36,6 +36,8 @@ def read_slice(
     options: ReadOptions, schema: StructType, task: LogSlice
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
+    if not task.splits:
+        return
     use_processors(1)  # Spark runs a task on every other processor
     with one_line_errors(), open_for_read(options) as store:
         target = arrow_schema(schema)

@@ -18,10 +18,13 @@ from ..read.log_slice import LogSlice
 from ..read.task import read_slice
 
 if TYPE_CHECKING:
+    from ..read import typed_topics
+    from ..read.typed_topics import Schemas
     from . import planner
     from .planner import StreamPlanner
 else:  # the driver plans, and tasks do not
     planner = LazyModule("cursus_spark.stream.planner")
+    typed_topics = LazyModule("cursus_spark.read.typed_topics")
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,23 +49,35 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's source. One long-lived object plans on the driver; pickled copies of it read."""
 
-    def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: StreamReadOptions,
+        schema: StructType,
+        *,
+        typed: bool = False,
+        loaded: Schemas | None = None,
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._typed = typed
+        self._loaded = loaded
         self._made_planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Carry what to read, never the planner and its open files."""
-        return {"_options": self._options, "_schema": self._schema}
+        return {"options": self._options, "schema": self._schema, "typed": self._typed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        CursusStreamReader.__init__(self, state["_options"], state["_schema"])
+        CursusStreamReader.__init__(self, **state)
 
     @property
     def planner(self) -> StreamPlanner:
         """The planner of this query, made at its first use."""
         if self._made_planner is None:
-            self._made_planner = planner.StreamPlanner(self._options)
+            columns = typed_topics.QueryColumns(
+                self._options, self._schema, typed=self._typed, loaded=self._loaded
+            )
+            self._made_planner = planner.StreamPlanner(self._options, columns)
         return self._made_planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

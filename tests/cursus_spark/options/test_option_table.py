@@ -65,6 +65,9 @@ GOOD = [
     (stream, "maxTriggerDelay", "7d", "max_trigger_delay_ms", 7 * 86_400_000),
     (read, "maxBytesPerPartition", "64MiB", "max_bytes_per_partition", 64 << 20),
     (write, "compression", "zstd", "compression", "zstd"),
+    (read, "includeMetadata", "true", "include_metadata", True),
+    (stream, "mergeSchema", "true", "merge_schema", True),
+    (stream, "schemaEvolutionMode", "Fail", "schema_evolution_mode", "fail"),
 ]
 
 
@@ -106,6 +109,9 @@ BAD = [
     (write, "createTopic", ["maybe"], "true or false"),
     (write, "numPartitions", ["0"], POSITIVE),
     (write, "compression", ["gzip"], "one of none, lz4, zstd"),
+    (read, "includeMetadata", ["1"], "true or false"),
+    (read, "mergeSchema", ["yes"], "true or false"),
+    (stream, "schemaEvolutionMode", ["rescue"], "one of ignore, fail"),
 ]
 
 

@@ -1,0 +1,174 @@
+"""The columns of the topics that a query reads, on the driver: their kinds and schemas.
+
+A query reads either records topics, with the columns of Kafka's source, or typed topics, with
+columns of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from pyspark.sql.types import StructType
+
+from storage_core import LayoutNotFoundError, SchemaVersion, Store, TopicNotFoundError
+
+from ..errors import CursusError, cursus_error
+from ..logs import logger
+from ..options.read_options import ReadOptions, Subscription
+from ..options.stream_read_options import StreamReadOptions
+from ..schema import check_projection
+from ..store import open_for_read
+from ..typed.columns import check_typed_projection, typed_schema
+from ..typed.spark_types import struct_type
+
+_log = logger()
+
+Schemas = Mapping[str, SchemaVersion]
+"""The schemas of typed topics, by topic."""
+
+
+def columns_of_query(options: ReadOptions) -> tuple[StructType, Schemas] | None:
+    """The columns of typed topics, and their schemas; None for records topics.
+
+    What does not exist yet counts as a records topic: planning says what is missing.
+    """
+    try:
+        with open_for_read(options) as store:
+            schemas = schemas_of(store, _existing(store, options.subscription))
+    except LayoutNotFoundError:
+        return None
+    if not schemas:
+        return None
+    found = typed_schema(schemas, merge=options.merge_schema, metadata=options.include_metadata)
+    return found, schemas
+
+
+def check_columns(options: ReadOptions, schema: StructType) -> bool:
+    """Refuse a projection that the topics do not have; whether the query reads typed topics."""
+    try:
+        with open_for_read(options) as store:
+            schemas = schemas_of(store, _existing(store, options.subscription))
+    except LayoutNotFoundError:
+        schemas = {}
+    if not schemas:
+        check_projection(schema)
+        return False
+    check_typed_projection(schema, schemas, merge=options.merge_schema)
+    _warn_of_headers(options)
+    return True
+
+
+def schemas_of(store: Store, topics: Iterable[str]) -> dict[str, SchemaVersion]:
+    """The schemas of typed topics; none for records topics. A deleted topic is left out.
+
+    Raises:
+        CursusError: some are typed and some are not.
+    """
+    typed: dict[str, SchemaVersion] = {}
+    records = []
+    for topic in topics:
+        try:
+            schema = store.schema(topic) if store.topic(topic).is_typed else None
+            if schema is None:
+                records.append(topic)
+            else:
+                typed[topic] = schema
+        except TopicNotFoundError:
+            continue
+    if typed and records:
+        raise cursus_error(
+            "KINDS_DIFFER",
+            f"Topic '{next(iter(typed))}' is typed and topic '{records[0]}' has records: one query "
+            "can't read both. Read them one by one.",
+        )
+    return typed
+
+
+class QueryColumns:
+    """The columns of one query. Planning compares them with its topics; used by one thread.
+
+    Args:
+        options: The options of the query.
+        schema: The columns that Spark wants.
+        typed: Whether the query began with typed topics.
+        loaded: The schemas that ``load()`` saw, if the query wants all their columns.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        *,
+        typed: bool,
+        loaded: Schemas | None = None,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._typed = typed
+        self._known = dict(loaded or {})
+        self._wants_all = loaded is not None
+
+    def check(self, store: Store, topics: Collection[str]) -> None:
+        """Check the columns of the topics that tasks will read.
+
+        Raises:
+            CursusError: a topic is of another kind or lacks a column; or columns changed since the
+                query began, and ``schemaEvolutionMode`` is fail.
+        """
+        schemas = schemas_of(store, topics)
+        if topics and bool(schemas) != self._typed:
+            raise _other_kind(next(iter(topics)), typed=bool(schemas))
+        if self._typed:
+            check_typed_projection(self._schema, schemas, merge=self._options.merge_schema)
+        for topic, schema in schemas.items():
+            known = self._known.setdefault(topic, schema)
+            if known.version != schema.version:
+                self._known[topic] = schema
+                self._tell(topic, known, schema)
+
+    def _tell(self, topic: str, known: SchemaVersion, now: SchemaVersion) -> None:
+        if not isinstance(self._options, StreamReadOptions):
+            return  # a batch is planned once
+        changes = self._changes(known, now)
+        if not changes:
+            return
+        text = f"Topic '{topic}': {', '.join(changes)} since the query began"
+        if self._options.schema_evolution_mode == "fail":
+            raise cursus_error(
+                "SCHEMA_CHANGED",
+                f"{text}, and schemaEvolutionMode is fail. Start the query again to read it.",
+            )
+        _log.warning("%s. The query keeps its columns. Start it again to read this.", text)
+
+    def _changes(self, known: SchemaVersion, now: SchemaVersion) -> list[str]:
+        names = {name.lower() for name in self._schema.fieldNames()}
+        before = {field.id: field for field in known.fields}
+        changes = []
+        for field, column in zip(now.fields, struct_type(now.fields).fields, strict=True):
+            kind = column.dataType.simpleString()
+            if field.id not in before:
+                changes += [f"column {field.name} {kind} was added"] if self._wants_all else []
+            elif field.type != before[field.id].type and field.name.lower() in names:
+                changes.append(f"column {field.name} became {kind}")
+        return changes
+
+
+def _other_kind(topic: str, *, typed: bool) -> CursusError:
+    found, began = ("typed", "records") if typed else ("records", "typed")
+    return cursus_error(
+        "KINDS_DIFFER",
+        f"Topic '{topic}' is a {found} topic, but the query began with {began} topics. Read it in "
+        "a query of its own.",
+    )
+
+
+def _existing(store: Store, subscription: Subscription) -> list[str]:
+    named = subscription.named()
+    if named:
+        return list(named)
+    return [topic for topic in store.topics() if subscription.includes(topic, 0)]
+
+
+def _warn_of_headers(options: ReadOptions) -> None:
+    if options.include_headers:
+        _log.warning("Option 'includeHeaders' is ignored: typed topics have no headers.")
