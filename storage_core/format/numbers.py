@@ -28,6 +28,15 @@ def numbers_of(column: pa.Array, null: int = 0) -> npt.NDArray[Any]:
     return numbers if column.null_count == 0 else np.where(is_present(column), numbers, null)
 
 
+def raw_values(column: pa.Array, kind: str) -> npt.NDArray[Any]:
+    """The stored values of a column of fixed width as numpy's ``kind``; anything where null.
+
+    A view of the column's bytes. The column must not be all null: it might have no bytes.
+    """
+    dtype = np.dtype(kind)
+    return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * dtype.itemsize)
+
+
 def lengths_of(column: pa.Array) -> npt.NDArray[np.int32]:
     """How many bytes or entries each row of a binary, text or list column has; 0 where null."""
     starts = starts_of(column)

@@ -112,10 +112,16 @@ def walk(fields: Iterable[Field]) -> Iterator[Field]:
 
 
 def dotted(path: Path) -> str:
-    """A path for people: names joined by dots, in backticks where they are not plain words."""
-    return ".".join(
-        name if name.isidentifier() else f"`{name.replace('`', '``')}`" for name in path
-    )
+    """A path for people: names joined by dots, in backticks where they are not plain words.
+
+    It is one line: what cannot be printed is escaped.
+    """
+    return ".".join(name if name.isidentifier() else _in_backticks(name) for name in path)
+
+
+def _in_backticks(name: str) -> str:
+    shown = name if name.isprintable() else name.encode("unicode_escape").decode()
+    return f"`{shown.replace('`', '``')}`"
 
 
 def is_nested(kind: pa.DataType) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidSchemaError
-from ..format.numbers import bounds_of, is_present, lengths_of, numbers_of, starts_of
+from ..format.numbers import bounds_of, is_present, lengths_of, numbers_of, raw_values, starts_of
 from .document import type_name
 from .fields import Field, dotted, walk
 from .nesting import children_of, entries_of
@@ -110,22 +110,17 @@ def _fixed(array: pa.Array, kind: pa.DataType) -> Bytes:
     if pa.types.is_integer(kind):
         return _tagged(INTEGER, numbers_of(array).astype("<i8"))
     if pa.types.is_floating(kind):
-        return _tagged(FLOAT, _canonical_floats(_values(array, f"<f{kind.bit_width // 8}")))
+        return _tagged(FLOAT, _canonical_floats(raw_values(array, f"<f{kind.bit_width // 8}")))
     if pa.types.is_decimal(kind):
         wide = array.cast(_WIDEST_DECIMAL)
-        return _tagged(DECIMAL, _values(wide, f"V{_DECIMAL_BYTES}"))
+        return _tagged(DECIMAL, raw_values(wide, f"V{_DECIMAL_BYTES}"))
     if pa.types.is_date(kind):
-        return _tagged(DATE, _values(array, "<i4"))
+        return _tagged(DATE, raw_values(array, "<i4"))
     if pa.types.is_timestamp(kind):
-        return _tagged(TIMESTAMP if kind.tz else TIMESTAMP_NTZ, _values(array, "<i8"))
+        return _tagged(TIMESTAMP if kind.tz else TIMESTAMP_NTZ, raw_values(array, "<i8"))
     if pa.types.is_duration(kind):
-        return _tagged(DURATION, _values(array, "<i8"))
+        return _tagged(DURATION, raw_values(array, "<i8"))
     raise InvalidSchemaError(f"values of type {type_name(kind)} cannot be part of a key.")
-
-
-def _values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
-    dtype = np.dtype(kind)
-    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _canonical_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from storage_core.errors import InvalidSchemaError, UnsupportedTypeError
-from storage_core.schema.fields import MAX_DEPTH, SchemaVersion, from_arrow
+from storage_core.schema.fields import MAX_DEPTH, SchemaVersion, dotted, from_arrow
 
 CANONICAL = [
     (pa.null(), pa.null()),
@@ -153,3 +153,8 @@ def test_a_version_can_be_pickled_without_what_it_cached() -> None:
     assert pickle.dumps(version) == fresh
     assert pickle.loads(fresh) == version
     assert hash(pickle.loads(fresh)) == hash(version)
+
+
+def test_a_path_is_shown_on_one_line() -> None:
+    assert dotted(("a", "x.y", "`", "größe")) == "a.`x.y`.````.größe"
+    assert dotted(("a\nb\x1b", "\ud800")) == "`a\\nb\\x1b`.`\\ud800`"
