@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from ..errors import BrokenFrameError
 from ..io.byte_source import Source, open_source
 from ..io.parallel import map_on_processors
 from ..lazy import LazyModule
-from ..types import OffsetPosition
+from ..types import Int64s, OffsetPosition
 from ..vfs import Vfs
 from .columns import Columns, DecodedFrame
 from .frame import (
@@ -273,7 +274,8 @@ def read_frames(
         except BrokenFrameError as error:
             damage = error
         selection.counts.read += len(ahead)
-        for frame, body in zip(ahead, map_on_processors(_checked_body, ahead, size), strict=True):
+        check = partial(_checked_body, selection)
+        for frame, body in zip(ahead, map_on_processors(check, ahead, size), strict=True):
             decoded = _decoded(frame, body, selection)
             if decoded is not None:
                 yield decoded
@@ -286,9 +288,10 @@ def _may_match(source: Source, frame: StoredFrame, selection: Selection) -> bool
     header = frame.header
     if not selection.of_time(header.min_timestamp, header.max_timestamp):
         return False
-    if selection.where is None or not header.is_typed:
+    if selection.where is None or not header.records:
         return True
-    return typed_frames.may_match(source, frame.position + HEADER_BYTES, header, selection)
+    read = partial(source.read, frame.position + HEADER_BYTES)
+    return typed_frames.may_match(selection, header, frame.offset, read)
 
 
 def _placed(
@@ -311,37 +314,39 @@ def _checked_at(source: Source, position: int) -> StoredFrame:
     return frame
 
 
-def _checked_body(frame: StoredFrame) -> pa.Buffer | BrokenFrameError:
-    """The body, decompressed, or what is wrong with it."""
+_Body: TypeAlias = pa.Buffer | dict[str, pa.Array] | BrokenFrameError
+"""A body that was unpacked, the columns of a typed frame, or what is wrong with it."""
+
+
+def _checked_body(selection: Selection, frame: StoredFrame) -> _Body:
+    header = frame.header
     try:
-        check_frame(frame.header, frame.rest)
-        if frame.header.is_typed:
-            return pa.py_buffer(frame.rest[: frame.header.body_length])
-        return unpack_body(frame.header, frame.rest)
+        check_frame(header, frame.rest)
+        if not header.is_typed:
+            return unpack_body(header, frame.rest)
+        body = pa.py_buffer(frame.rest[: header.body_length])
+        # Decompressing runs without Python's global lock, so two processors share it.
+        return _typed_columns_of(header, body, selection) if header.codec else body
     except BrokenFrameError as error:
         return error
 
 
-def _decoded(
-    frame: StoredFrame, body: pa.Buffer | BrokenFrameError, selection: Selection
-) -> DecodedFrame | None:
+def _decoded(frame: StoredFrame, body: _Body, selection: Selection) -> DecodedFrame | None:
     """The records of a frame whose bytes were checked; None if it only covers a hole."""
     position, offset, header, _ = frame
+    offsets = None
     try:
         if isinstance(body, BrokenFrameError):
             raise body
-        columns = _columns_of(header, body, selection)
+        columns = body if isinstance(body, dict) else _columns_of(header, body, selection)
+        if header.columns & SPARSE:
+            typed = header.is_typed and selection.projection is not None
+            deltas = columns.pop("_offset" if typed else "offset_delta")
+            offsets = number_column(_rising(deltas, header.span) + offset)
     except BrokenFrameError as error:
         raise _placed(error, position, offset) from error
     if not header.records:
         return None
-    offsets = None
-    if header.columns & SPARSE:
-        typed = header.is_typed and selection.projection is not None
-        deltas = numbers_of(columns.pop("_offset" if typed else "offset_delta")).astype(np.int64)
-        if np.any(np.diff(deltas) <= 0) or int(deltas[-1]) >= header.span:
-            raise BrokenFrameError("the frame's offsets do not rise inside its span", offset=offset)
-        offsets = number_column(deltas + offset)
     return DecodedFrame(
         offset,
         header.span,
@@ -353,15 +358,28 @@ def _decoded(
     )
 
 
+def _rising(column: pa.Array, span: int) -> Int64s:
+    deltas = numbers_of(column).astype(np.int64)
+    if np.any(np.diff(deltas) <= 0) or (len(deltas) and int(deltas[-1]) >= span):
+        raise BrokenFrameError("the frame's offsets do not rise inside its span")
+    return deltas
+
+
 def _columns_of(header: FrameHeader, body: pa.Buffer, selection: Selection) -> dict[str, pa.Array]:
     """The columns of a body by name, as far as they are stored."""
     if header.is_typed:
-        if selection.projection is None and not _WITHOUT_SCHEMA.issuperset(selection.needed):
-            raise BrokenFrameError("the frame has rows of a typed topic, expected records")
-        return typed_frames.decode_projected(header, body, selection.projection)
+        return _typed_columns_of(header, body, selection)
     if selection.projection is not None and header.records:
         raise BrokenFrameError("the frame has records, expected rows of a typed topic")
     batch = decode_message(header, body)
     if batch is None:
         return {}
     return dict(zip(body_names(header.columns), batch.columns, strict=True))
+
+
+def _typed_columns_of(
+    header: FrameHeader, body: pa.Buffer, selection: Selection
+) -> dict[str, pa.Array]:
+    if selection.projection is None and not _WITHOUT_SCHEMA.issuperset(selection.needed):
+        raise BrokenFrameError("the frame has rows of a typed topic, expected records")
+    return typed_frames.decode_projected(header, body, selection.projection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -37,8 +37,8 @@ class Where(Protocol):
     def columns(self) -> Collection[str]:
         """The names of the columns that it needs."""
 
-    def mask(self, columns: Mapping[str, pa.Array], rows: int) -> Any:
-        """Which rows match: booleans that an Arrow filter takes."""
+    def mask(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BooleanArray:
+        """Which rows match: true or false for each."""
 
     def may_match(self, statistics: Mapping[str, ColumnStatistics | None], rows: int) -> bool:
         """Whether a row can match, by bounds of the columns; None is unknown."""
@@ -99,7 +99,8 @@ class Selection:
         more = () if self.where is None else tuple(self.where.columns)
         if self.times is not None:
             more = (*more, self.time_name)
-        return tuple(dict.fromkeys((*self.names, *more)))
+        more = tuple(name for name in dict.fromkeys(more) if name not in self.names)
+        return (*self.names, *more) if more else self.names
 
     @property
     def time_name(self) -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from ..errors import BrokenFrameError
-from ..io.byte_source import Source
+from ..errors import BrokenFrameError, SchemaMismatchError
 from ..schema import statistics
 from ..schema.conform import read_up
-from ..schema.fields import SchemaVersion
+from ..schema.document import type_name
+from ..schema.fields import Field, SchemaVersion, dotted
 from ..schema.rows import TypedRows
 from ..schema.statistics import ColumnStatistics
+from ..types import TIMESTAMP_ABSENT
 from . import typed_body
 from .frame import SPARSE, TIMESTAMPS, FrameHeader
 from .selection import Projection, Schemas, Selection
 from .typed_body import OFFSET_DELTA, TIMESTAMP_ID
 
+ReadBody: TypeAlias = Callable[[int], memoryview]
+"""Reads that many bytes from the beginning of a body."""
 _SYSTEM = {OFFSET_DELTA: SPARSE, TIMESTAMP_ID: TIMESTAMPS}
 # Topics may have columns of any names but those that begin so.
 _NAMES = {OFFSET_DELTA: "_offset", TIMESTAMP_ID: "_timestamp"}
@@ -43,6 +46,7 @@ def decode_projected(
 
     Raises:
         BrokenFrameError: the body is not what the header and the schema say.
+        SchemaMismatchError: a value does not fit the older type that is read.
     """
     if projection is None:
         version = typed_body.read_preamble(memoryview(body)).schema_version
@@ -55,8 +59,20 @@ def decode_projected(
             columns[_NAMES[number]] = array
         else:
             wanted = projection.by_id[number]
-            columns[wanted.name] = read_up(array, stored.by_id[number], wanted)
+            columns[wanted.name] = _read_up(array, stored.by_id[number], wanted)
     return columns
+
+
+def _read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
+    try:
+        return read_up(array, stored, wanted)
+    except pa.ArrowInvalid as error:
+        # Only if the caller reads with an older schema than that of the rows.
+        reason = " ".join(str(error).split())
+        raise SchemaMismatchError(
+            f"column {dotted((wanted.name,))}: found a value of {type_name(stored.type)} that does "
+            f"not fit {type_name(wanted.type)}: {reason}. Read it with the topic's newest schema."
+        ) from error
 
 
 def decode_rows(header: FrameHeader, rest: bytes | memoryview, schemas: Schemas) -> TypedFrame:
@@ -83,45 +99,63 @@ def schema_version(rest: bytes | memoryview) -> int:
     return typed_body.read_preamble(rest).schema_version
 
 
-def may_match(source: Source, position: int, header: FrameHeader, selection: Selection) -> bool:
-    """Whether a row of a frame can match the predicate, by the statistics at ``position``.
+def may_match(selection: Selection, header: FrameHeader, offset: int, read: ReadBody) -> bool:
+    """Whether a record of a frame at ``offset`` can match the predicate, by bounds of its columns.
 
-    Damaged statistics mean that the frame is read: then its checksum tells.
+    The bounds of a typed topic's own columns stand in the body. Damaged or missing ones mean yes:
+    if the frame is damaged, its checksum tells.
     """
-    where, projection = selection.where, selection.projection
-    assert where is not None
-    assert projection is not None
-    bounds = {
+    where = selection.where
+    if where is None:
+        return True
+    bounds: dict[str, ColumnStatistics | None] = {
         "_topic": ColumnStatistics(selection.topic, selection.topic, 0),
         "_partition": ColumnStatistics(selection.partition, selection.partition, 0),
-        "_timestamp": ColumnStatistics(header.min_timestamp, header.max_timestamp, 0),
+        "_offset": ColumnStatistics(offset, offset + header.span - 1, 0),
     }
-    try:
-        stored = read_statistics(source, position, header)
-    except BrokenFrameError:
-        stored = {}
-    wanted: dict[str, ColumnStatistics | None] = {}
-    for name in where.columns:
-        field = projection.fields.get(name)
-        wanted[name] = bounds.get(name) if field is None else stored.get(field.id)
+    if header.timestamp_type != TIMESTAMP_ABSENT:
+        bounds["_timestamp"] = ColumnStatistics(header.min_timestamp, header.max_timestamp, 0)
+    if selection.projection is None:
+        bounds.update(offset=bounds["_offset"], timestamp=bounds.get("_timestamp"))
+    elif header.is_typed:
+        bounds.update(_bounds_of_columns(header, selection.projection, read))
+    wanted = {name: bounds.get(name) for name in where.columns}
     return where.may_match(wanted, header.records)
 
 
-def read_statistics(
-    source: Source, position: int, header: FrameHeader
-) -> Mapping[int, ColumnStatistics]:
-    """The statistics of the body at ``position``, by field id; empty if there are none.
+def _bounds_of_columns(
+    header: FrameHeader, projection: Projection, read: ReadBody
+) -> Mapping[str, ColumnStatistics | None]:
+    try:
+        preamble, found = _read_statistics(header, read)
+    except BrokenFrameError:
+        return {}
+    known = projection.schemas.get(preamble.schema_version).positions
+    all_null = ColumnStatistics(None, None, header.records)
+    return {
+        field.name: found.get(field.id) if field.id in known else all_null
+        for field in projection.fields.values()
+    }
+
+
+def read_statistics(header: FrameHeader, read: ReadBody) -> Mapping[int, ColumnStatistics]:
+    """The statistics in a body by field id; empty if they are missing or damaged.
 
     Raises:
         BrokenFrameError: the preamble is cut short or fails its checksum.
     """
-    first = min(typed_body.PREAMBLE_BYTES, header.body_length)
-    preamble = typed_body.read_preamble(source.read(position, first))
+    return _read_statistics(header, read)[1]
+
+
+def _read_statistics(
+    header: FrameHeader, read: ReadBody
+) -> tuple[typed_body.Preamble, Mapping[int, ColumnStatistics]]:
+    preamble = typed_body.read_preamble(read(min(typed_body.PREAMBLE_BYTES, header.body_length)))
     length = typed_body.PREAMBLE_BYTES + preamble.statistics_length
     if length > header.body_length:
-        return {}
-    text = typed_body.read_statistics(preamble, source.read(position, length))
-    return (None if text is None else statistics.from_json(text)) or {}
+        return preamble, {}
+    text = typed_body.read_statistics(preamble, read(length))
+    return preamble, (None if text is None else statistics.from_json(text)) or {}
 
 
 def _schema_of(body: pa.Buffer, schemas: Schemas) -> SchemaVersion:

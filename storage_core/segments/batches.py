@@ -27,12 +27,17 @@ def to_batch(
     batch = _within(frame, selection, start, end)
     if batch is not None and selection.times is not None:
         batch = _of_times(frame, batch, selection.times, selection.time_name)
-    if batch is not None and selection.where is not None:
+    if batch is None or not batch.num_rows:
+        return None
+    mask = None
+    if selection.where is not None:
         columns = dict(zip(selection.needed, batch.columns, strict=True))
-        batch = batch.filter(selection.where.mask(columns, batch.num_rows))
-    if batch is None or selection.needed is selection.names:
-        return batch if batch is not None and batch.num_rows else None
-    return batch.select(range(len(selection.names))) if batch.num_rows else None
+        mask = selection.where.mask(columns, batch.num_rows)
+    if selection.needed is not selection.names:
+        batch = batch.select(range(len(selection.names)))
+    if mask is None or mask.true_count == batch.num_rows:
+        return batch
+    return batch.filter(mask) if mask.true_count else None
 
 
 def _within(
@@ -77,8 +82,12 @@ def _computed(
         return number_column(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
     if name == "timestamp_type" and selection.projection is None:
         return _repeated(kind, frame.timestamp_type, rows)
-    if name == selection.time_name and frame.timestamp_type != TIMESTAMP_ABSENT:
-        return _repeated(kind, frame.constant_timestamp, rows)
+    if name in (selection.time_name, "_timestamp"):
+        stored = frame.columns.get(selection.time_name)
+        if stored is not None:
+            return stored.slice(low, rows)
+        if frame.timestamp_type != TIMESTAMP_ABSENT:
+            return _repeated(kind, frame.constant_timestamp, rows)
     if name == "_partition":
         return _repeated(kind, selection.partition, rows)
     if name == "_topic":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,23 @@ import pyarrow as pa
 import pytest
 
 from storage_core.config import CODECS
-from storage_core.errors import BrokenFrameError
+from storage_core.errors import BrokenFrameError, SchemaMismatchError
 from storage_core.format.columns import Columns
 from storage_core.format.frame import HEADER_BYTES, EncodedFrame, draft_frame, finish_frame
 from storage_core.format.frame_scan import read_frames, segment_frames
-from storage_core.format.selection import Projection, Selection
+from storage_core.format.selection import SYSTEM_FIELDS, Projection, Selection
 from storage_core.format.typed_body import PREAMBLE_BYTES
 from storage_core.io.byte_source import open_source
+from storage_core.predicate.binder import bind
+from storage_core.predicate.bound import Bound
+from storage_core.predicate.parser import parse
 from storage_core.schema.conform import conform
 from storage_core.schema.evolution import evolve
 from storage_core.schema.fields import SchemaVersion, from_arrow
 from storage_core.segments.batches import to_batch
 from storage_core.types import OffsetPosition, TimeRange
 from storage_core.vfs.posix import PosixVfs
+from tests.support.stores import columns_of as stored_values
 
 # Names that the log uses for its own columns must not disturb those of a topic.
 BATCH = pa.record_batch(
@@ -159,6 +164,78 @@ def test_an_older_frame_is_read_with_a_newer_schema(tmp_path: Path) -> None:
     )
     assert batch.column("fresh").null_count == 4
     assert batch.column("offset_delta").equals(pa.array([7, 8, 9, 10], pa.int64()))
+
+
+def where(text: str, *fields: pa.Field) -> Bound:
+    return bind(parse(text), pa.schema([*fields, *SYSTEM_FIELDS.values()]))
+
+
+@pytest.mark.parametrize(
+    "text", ["_offset > 3", "_timestamp > TIMESTAMP'1970-01-02'", "_partition <> 3", "_topic = 'u'"]
+)
+def test_the_place_and_the_time_of_a_frame_skip_it(tmp_path: Path, text: str) -> None:
+    wanted = selecting("tags", where=where(text))
+    assert read(tmp_path, encoded("none"), wanted) == []
+    assert (wanted.counts.read, wanted.counts.skipped) == (0, 1)
+    records = finish_frame(
+        draft_frame(
+            stored_values([b"a", b"b"], timestamps=[1, 2]),
+            relative_offset=0,
+            recovery_point=0,
+            compression="none",
+            level=1,
+        )
+    )
+    wanted = Selection(("value",), where=where(text), topic="t", partition=3)
+    assert read(tmp_path, records, wanted) == []
+    assert (wanted.counts.read, wanted.counts.skipped) == (0, 1)
+
+
+def test_a_records_topic_has_the_columns_of_the_log_too(tmp_path: Path) -> None:
+    place: dict[str, Any] = {"relative_offset": 0, "recovery_point": 0, "level": 1}
+    for stamps in ([1, 2], [2, 2]):
+        columns = stored_values([b"a", b"b"], timestamps=stamps)
+        frame = finish_frame(draft_frame(columns, compression="none", **place))
+        condition = where("_timestamp >= TIMESTAMP'1970-01-01 00:00:00.000002'")
+        wanted = Selection(("_offset", "_timestamp", "value"), where=condition)
+        (batch,) = read(tmp_path, frame, wanted)
+        assert batch.column("_timestamp").cast(pa.int64()).to_pylist() == [
+            t for t in stamps if t > 1
+        ]
+        assert batch.column("value").to_pylist() == [b"a", b"b"][-batch.num_rows :]
+
+
+def test_a_frame_older_than_a_column_is_skipped_where_the_column_may_not_be_null(
+    tmp_path: Path,
+) -> None:
+    fresh = pa.field("fresh", pa.float64())
+    columns = from_arrow(pa.schema([*BATCH.schema, fresh]))
+    newer = evolve(SCHEMA, columns, add=True, widen=False, next_id=99, version=2)
+    wanted = selecting("tags", schema=newer, where=where("fresh > 0", fresh))
+    assert read(tmp_path, encoded("none"), wanted) == []
+    assert wanted.counts.skipped == 1
+    wanted = selecting("tags", schema=newer, where=where("fresh is null", fresh))
+    (batch,) = read(tmp_path, encoded("none"), wanted)
+    assert batch.num_rows == 4
+
+
+def test_a_value_that_an_older_schema_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    narrow = SchemaVersion(
+        2,
+        tuple(replace(f, type=pa.int8()) if f.name == "offset_delta" else f for f in SCHEMA.fields),
+    )
+    (batch,) = read(tmp_path, encoded("none"), selecting("offset_delta", schema=narrow))
+    assert batch.column(0).equals(pa.array([7, 8, 9, 10], pa.int8()))
+    large = BATCH.set_column(2, "offset_delta", pa.array([1, 2, 3, 1000], pa.int32()))
+    with pytest.raises(SchemaMismatchError, match=r"offset_delta: found a value of .* not fit"):
+        read(tmp_path, encoded("zstd", large), selecting("offset_delta", schema=narrow))
+
+
+def test_offsets_that_do_not_rise_are_damage_with_a_place(tmp_path: Path) -> None:
+    frame = encoded("none", deltas=np.array([0, 2, 1, 6], dtype=np.int64), span=8)
+    with pytest.raises(BrokenFrameError, match="do not rise") as caught:
+        read(tmp_path, frame, selecting("tags"))
+    assert (caught.value.position, caught.value.offset) == (0, 0)
 
 
 def test_each_kind_of_frame_is_refused_in_the_other_kind_of_topic(tmp_path: Path) -> None:
