@@ -44,12 +44,14 @@ class Batch:
     rows: int
 
     def values(self, column: Column) -> pa.Array | None:
-        """The values of a column, with dates, times and durations as integers."""
+        """The values of a column: dates, times and durations as integers, floats as doubles."""
         found = self.columns.get(column.name)
         if found is None:
             return None
         if column.fields:
             found = pc.struct_field(found, list(column.fields))
+        if pa.types.is_float32(found.type):
+            return pc.cast(found, pa.float64())  # Arrow would round what it looks for in a list
         return found.view(_stored_type(found.type))
 
 

@@ -82,7 +82,8 @@ def _scaled(step: int, scale: int) -> Decimal:
     return Decimal((int(step < 0), tuple(map(int, str(abs(step)))), -scale))
 
 
-_SPECIAL = st.sampled_from([0.0, -0.0, 1.5, 5.0, 2.0**53, math.nan, math.inf, -math.inf])
+_TENTH = 0.10000000149011612  # the nearest number of 32 bits
+_SPECIAL = st.sampled_from([0.0, -0.0, _TENTH, 5.0, 2.0**53, math.nan, math.inf, -math.inf])
 _FEW_TEXTS = st.sampled_from(["", "a", "A", "ab", "it's", "\\", "é", "😀", "\uffff", 'x"y', "\0"])
 _TEXTS = _FEW_TEXTS | st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 _BYTES = st.sampled_from([b"", b"a", b"\xff", b"a\0"]) | st.binary(max_size=3)
@@ -189,7 +190,7 @@ _NUMBERS = st.one_of(
     _close_to(2**63, -(2**63), 10**30),
     _decimals(9, 2),
     _decimals(20, 12),
-    st.sampled_from([0.0, -0.0, 1.5, 5.0, 2.0**53, 2.0**63, 0.1, 1e300]),
+    st.sampled_from([0.0, -0.0, 0.1, Decimal("0.1"), _TENTH, 5.0, 2.0**53, 2.0**63, 1e300]),
     st.floats(allow_nan=False, allow_infinity=False, width=32),
 ).map(_number)
 _NOT_NUMBERS = st.sampled_from(
