@@ -75,7 +75,8 @@ class _Appender:
     def add(self, frame: StoredFrame, skip: int) -> None:
         """Append a frame's records but for the first ``skip``."""
         header = frame.header
-        if not skip and header.raw_length >= SMALL_FRAME_BYTES:
+        # Rows of typed topics are not joined here: it would take their schemas.
+        if not skip and (header.raw_length >= SMALL_FRAME_BYTES or header.is_typed):
             self.flush()
             self._tail.write_frame(frame.encoded())
             return

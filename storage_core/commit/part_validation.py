@@ -20,6 +20,7 @@ from ..format.frame import (
     decode_body,
     unpack_header,
 )
+from ..format.typed_body import PREAMBLE_BYTES, read_preamble
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
 from .staging import SUFFIX, StagedPart, frame_checksum
@@ -115,16 +116,23 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
     for position, size in part.runs:
         if part.own_file and position != end:
             raise ValueError(f"a frame should begin at byte {end}, not {position}")
-        data = memoryview(vfs.pread(fd, HEADER_BYTES if part.own_file else size, position))
+        wanted = HEADER_BYTES + PREAMBLE_BYTES if part.own_file else size
+        data = memoryview(vfs.pread(fd, wanted, position))
         header = unpack_header(data)
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
             raise ValueError(f"the frame at byte {position} is not the one that was staged there")
+        version = read_preamble(data[HEADER_BYTES:]).schema_version if header.is_typed else None
+        if version != part.schema:
+            raise ValueError(
+                f"the frame at byte {position} names schema {version}, not {part.schema}"
+            )
         end = position + size
         if part.own_file:
             trailer = vfs.pread(fd, TRAILER_BYTES, end - TRAILER_BYTES)
         else:
             check_frame(header, data[HEADER_BYTES:])
-            decode_body(header, data[HEADER_BYTES:])
+            if not header.is_typed:
+                decode_body(header, data[HEADER_BYTES:])
             trailer = bytes(data[-TRAILER_BYTES:])
         checksum = frame_checksum([data[:HEADER_BYTES], trailer], checksum)
         records += header.records

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import StorageError
+from ..errors import InvalidRecordError, StorageError
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
@@ -173,6 +173,7 @@ class NativeEngine(BaseEngine):
             return self._catalog.alter(topic, settings)
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        self._require_kind(topic, columns)
         log = self._logs.log(topic, partition)
         written = self._written(log, lambda: log.append(columns))
         if not self._logs.hand_over(log, partition):
@@ -194,8 +195,19 @@ class NativeEngine(BaseEngine):
         return self._logs.recover(topic)
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
-        """No check: this layout can store every record that ``make_columns`` accepts."""
-        return lambda columns: None  # noqa: ARG005
+        return partial(self._require_kind, topic)
+
+    def _require_kind(self, topic: str, columns: Columns) -> None:
+        """This layout can store every record that ``make_columns`` accepts, and rows if typed."""
+        if self.topic(topic).is_typed == (columns.rows is not None):
+            return
+        raise InvalidRecordError(
+            f"topic {topic!r} is a typed topic: it takes rows, not keys and values. Use "
+            "append_table."
+            if columns.rows is None
+            else f"topic {topic!r} is a records topic: it takes keys and values. Use append.",
+            topic=topic,
+        )
 
     def commit(
         self,

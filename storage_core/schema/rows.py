@@ -44,7 +44,7 @@ class TypedRows:
         all rows. One number more than rows; the first one need not be 0.
         """
         if self._bounds is None:
-            self._bounds = _bounds_of_columns(self.arrays, self.count)
+            self._bounds = row_bounds(self.arrays, self.count)
         return self._bounds
 
     @property
@@ -106,7 +106,8 @@ def _without_columns(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
 
 
-def _bounds_of_columns(arrays: Sequence[pa.Array | None], count: int) -> Int64s:
+def row_bounds(arrays: Sequence[pa.Array | None], count: int) -> Int64s:
+    """Where each row begins when all are laid end to end, and where the last one ends."""
     width = 0
     varying: list[Integers] = []
     for array in arrays:
@@ -130,7 +131,7 @@ def _split_widths(array: pa.Array, varying: list[Integers]) -> int:
         return sum(_split_widths(child, varying) for child in children)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         starts, entries = starts_of(array), entries_of(array)
-        varying.append(_bounds_of_columns([entries], len(entries))[starts - starts[0]])
+        varying.append(row_bounds([entries], len(entries))[starts - starts[0]])
         return _OFFSET_BYTES
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         varying.append(starts_of(array))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,13 @@ from ..errors import StorageError
 from ..format.columns import DecodedFrame
 from ..format.numbers import lengths_of, number_column, numbers_of
 from ..format.selection import Selection
+from ..lazy import LazyModule
 from ..types import TIMESTAMP_ABSENT, Int64s, TimeRange
+
+if TYPE_CHECKING:
+    from ..schema import rows as typed_rows
+else:
+    typed_rows = LazyModule("storage_core.schema.rows")
 
 JOIN_ROWS = 8192
 JOIN_BYTES = 1 << 20
@@ -153,16 +160,23 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def limit(
-    batches: Iterable[pa.RecordBatch], max_records: int | None, max_bytes: int | None
+    batches: Iterable[pa.RecordBatch],
+    max_records: int | None,
+    max_bytes: int | None,
+    *,
+    typed: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Stop after ``max_records``, or with the record that reaches ``max_bytes`` (at least one)."""
+    """Stop after ``max_records``, or with the record that reaches ``max_bytes`` (at least one).
+
+    Of a typed topic it counts the bytes of the columns that are read.
+    """
     records_left = max_records
     bytes_left = max_bytes
     for batch in batches:
         if records_left is not None and batch.num_rows > records_left:
             batch = batch.slice(0, records_left)
         if bytes_left is not None:
-            ends = np.cumsum(_record_bytes(batch))
+            ends = np.cumsum(_record_bytes(batch, typed=typed))
             batch = batch.slice(0, int(np.searchsorted(ends, bytes_left, side="left")) + 1)
             bytes_left -= int(ends[batch.num_rows - 1]) if batch.num_rows else 0
         if batch.num_rows:
@@ -173,7 +187,10 @@ def limit(
             return
 
 
-def _record_bytes(batch: pa.RecordBatch) -> Int64s:
+def _record_bytes(batch: pa.RecordBatch, *, typed: bool) -> Int64s:
+    if typed:
+        found: Int64s = np.diff(typed_rows.row_bounds(batch.columns, batch.num_rows))
+        return found
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for name in ("key", "value"):
         if name in batch.schema.names:

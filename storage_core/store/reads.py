@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from ..errors import (
     PartitionNotFoundError,
 )
 from ..format.columns import READ_SCHEMA, microseconds
-from ..format.selection import RECORD_FIELDS, Selection
+from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, Projection, Selection
 from ..io.io_errors import typed_metadata_errors
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from ..engine.api import Engine
     from ..metadata import consumer_groups
     from ..metadata.schema_files import RegisteredSchema
+    from ..predicate import binder as predicates
+    from ..predicate import parser
+    from ..predicate.bound import Bound
     from ..schema.fields import SchemaVersion
     from ..segments import batches as record_batches
     from ..segments.partition_reader import PartitionReader
@@ -38,6 +43,8 @@ else:
     store_check = LazyModule("storage_core.checks.store_check")
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
     record_batches = LazyModule("storage_core.segments.batches")
+    parser = LazyModule("storage_core.predicate.parser")
+    predicates = LazyModule("storage_core.predicate.binder")
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)
 _SEGMENTS = "a list of what segments() returned"
@@ -140,9 +147,11 @@ class StoreReads:
         topic: str,
         partition: int,
         slices: Iterable[tuple[SegmentInfo, int, int]],
-        columns: Sequence[str] = READ_COLUMNS,
+        columns: Sequence[str] | None = None,
         on_loss: Callable[[DataLossError], None] | None = None,
         times: TimeRange | None = None,
+        schema: SchemaVersion | None = None,
+        where: Bound | str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read ranges that a planner took from ``segments``. Lists no files, checks no bounds.
 
@@ -154,13 +163,14 @@ class StoreReads:
             on_loss: Called if records were removed since ``segments`` listed them. If it returns,
                 the read continues at the first record that is left. By default the error is raised.
             times: Only records with timestamps in this range, in whatever order they stand.
+            schema: The columns of a typed topic as the planner saw them; structs may lack fields.
+                By default the published schema.
+            where: As for ``read``; a planner passes it bound.
         """
-        chosen = _columns(columns)
         arguments.instance("slices", slices, Iterable, "a list of (segment, start, end)")
         arguments.function("on_loss", on_loss)
-        if times is not None:
-            arguments.instance("times", times, TimeRange, "a TimeRange or None")
-        reader, selection = self._reader(topic, partition), Selection(chosen, times)
+        reader = self._reader(topic, partition)
+        selection = self.selection(topic, partition, columns, schema, where, times)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for planned in slices:
@@ -193,7 +203,8 @@ class StoreReads:
         end: int | None = None,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        columns: Sequence[str] = READ_COLUMNS,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read records in offset order, as Arrow batches.
 
@@ -204,14 +215,16 @@ class StoreReads:
             end: Offset to stop before; by default, and at most, the high watermark.
             max_records: Maximum number of records.
             max_bytes: Stop after the record that reaches this many bytes of keys and values.
-            columns: A list of any of offset, timestamp, key, value, headers, timestamp_type.
+            columns: A list of any of offset, timestamp, key, value, headers, timestamp_type. By
+                default all but the last. A typed topic has its own columns, which are the default,
+                and _offset, _timestamp, _partition, _topic.
+            where: Only records that match a predicate in Spark's SQL, e.g. ``"id > 5"``.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the high watermark.
             DamagedLogError: while iterating, after the last valid record.
             DataLossError: while iterating, if retention removes records before they are read.
         """
-        chosen = _columns(columns)
         _check_read_arguments(start, end, max_records, max_bytes)
         reader = self._reader(topic, partition)
         bounds = self._bounds(reader, topic, partition)
@@ -228,15 +241,51 @@ class StoreReads:
                 end=bounds.end,
             )
         stop = bounds.end if end is None else min(end, bounds.end)
-        measured = chosen
-        if max_bytes is not None:
+        selection = self.selection(topic, partition, columns, where=where)
+        chosen = measured = selection.names
+        if max_bytes is not None and selection.projection is None:
             measured = tuple(dict.fromkeys((*chosen, "key", "value")))
+            selection = replace(selection, names=measured)
         to_the_end = end is None or end > bounds.end
-        batches = reader.read(first, stop, Selection(measured), to_the_end=to_the_end)
+        batches = reader.read(first, stop, selection, to_the_end=to_the_end)
         if max_records is not None or max_bytes is not None:
-            batches = record_batches.limit(batches, max_records, max_bytes)
+            typed = selection.projection is not None
+            batches = record_batches.limit(batches, max_records, max_bytes, typed=typed)
         batches = record_batches.join_small(batches)
         return batches if measured == chosen else (batch.select(chosen) for batch in batches)
+
+    def selection(
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str] | None = None,
+        schema: SchemaVersion | None = None,
+        where: Bound | str | None = None,
+        times: TimeRange | None = None,
+    ) -> Selection:
+        """What a read wants of a partition, checked against the columns of the topic."""
+        if schema is None:
+            schema = self.schema(topic)
+        elif not hasattr(schema, "fields"):
+            raise ConfigError(f"schema must be a SchemaVersion or None, got {schema!r}.")
+        if times is not None:
+            arguments.instance("times", times, TimeRange, "a TimeRange or None")
+        fields = RECORD_FIELDS if schema is None else {f.name: f.arrow for f in schema.fields}
+        known = {**SYSTEM_FIELDS, **fields}
+        if columns is None:
+            chosen = READ_COLUMNS if schema is None else tuple(fields)
+        else:
+            chosen = _columns(columns, fields, known)
+        if isinstance(where, str):
+            where = predicates.bind(parser.parse(where), pa.schema(known.values()))
+        elif where is not None and not hasattr(where, "may_match"):
+            raise ConfigError(f"where must be a predicate in SQL or None, got {where!r}.")
+        projection = None
+        if schema is not None:
+            wanted = {*chosen, *(() if where is None else where.columns)}
+            wanted_fields = {f.name: f for f in schema.fields if f.name in wanted}
+            projection = Projection(wanted_fields, self._engine.schemas(topic))
+        return Selection(chosen, times, where, projection, topic, partition)
 
     def offset_for_timestamp(
         self, topic: str, partition: int, timestamp: int | datetime
@@ -350,13 +399,14 @@ def _check_read_arguments(
             raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
 
 
-def _columns(columns: Sequence[str]) -> tuple[str, ...]:
+def _columns(
+    columns: Sequence[str], fields: Iterable[str], known: Container[str]
+) -> tuple[str, ...]:
     chosen = arguments.names("columns", columns, InvalidRecordError)
     for name in chosen:
-        if name not in RECORD_FIELDS:
-            raise InvalidRecordError(
-                f"column {name!r} does not exist. Columns: {', '.join(RECORD_FIELDS)}."
-            )
+        if name not in known:
+            shown = ", ".join(itertools.islice(fields, 20))
+            raise InvalidRecordError(f"column {name!r} does not exist. Columns: {shown}.")
     return chosen
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# A program may write while it ends. Python can no longer import this module then, and Arrow and
+# io/parallel.py both need it.
+import concurrent.futures.thread  # noqa: F401
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
     from ..engine.api import Log
     from ..metadata import consumer_groups
     from ..schema.fields import SchemaVersion
-    from . import typed_topics
+    from . import typed_appends, typed_topics
+    from .typed_appends import TableLike
     from .typed_topics import ColumnsLike
 else:
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
+    typed_appends = LazyModule("storage_core.store.typed_appends")
     typed_topics = LazyModule("storage_core.store.typed_topics")
 
 
@@ -218,6 +223,29 @@ class Store(StoreMaintenance):
             max_record_bytes=settings.get("max_record_bytes", self._config.max_record_bytes),
         )
         return self._engine.append(topic, partition, columns)
+
+    def append_table(
+        self, topic: str, data: TableLike, *, partition: int | None = None
+    ) -> Mapping[int, OffsetRange]:
+        """Append rows to a typed topic; their offsets by partition. Durable and visible then.
+
+        All rows become visible together. Columns are matched by name.
+
+        Args:
+            topic: A typed topic.
+            data: A RecordBatch, a Table, or anything with ``__arrow_c_stream__`` (a pandas, Polars
+                or DuckDB DataFrame). A stream is read batch by batch.
+            partition: Where all rows go. By default the key columns choose it; without key columns
+                each batch goes to the next partition.
+
+        Raises:
+            SchemaMismatchError: a column is unknown or does not fit. No row was appended.
+            WriteFailedError: no row of this call is visible.
+        """
+        self._require_writable()
+        if partition is not None:
+            self._require_partition(topic, partition)
+        return typed_appends.append_table(self, topic, data, partition)
 
     def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         """``append`` inside this package, for records that ``make_columns`` has checked."""

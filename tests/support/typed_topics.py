@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from storage_core import SchemaVersion, StagedPart, Store
 from storage_core.commit.protocol import CommitResult
+from storage_core.format.typed_columns import make_typed_columns
 
-from .stores import TOPIC, columns_of, values
+from .stores import TOPIC
 
 EVENTS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("user", pa.string())])
 
@@ -38,11 +39,15 @@ def stage_rows(
     places: tuple[int, ...] = (1,),
     topic: str = TOPIC,
 ) -> list[StagedPart]:
-    """Stage one row for each partition; its value names the job."""
+    """Stage one row for each partition; its user names the job."""
     staging = store.stage(job)
+    row = pa.record_batch({"id": [1], "user": [job]})
+    columns = make_typed_columns(
+        row, schema, timestamp_column=None, now_us=1, max_record_bytes=None
+    )
     for partition in places:
-        staging.write(topic, partition, columns_of([job.encode()]))
-    return [replace(part, schema=schema.version) for part in staging.finish()]
+        staging.write(topic, partition, columns)
+    return staging.finish()
 
 
 def commit_rows(
@@ -62,4 +67,10 @@ def schema_of(store: Store, topic: str = TOPIC) -> SchemaVersion:
 def seen(store: Store, topic: str = TOPIC) -> Seen:
     columns = tuple(field.name for field in schema_of(store, topic).fields)
     partitions = range(store.topic(topic).partitions)
-    return Seen(columns, tuple(tuple(values(store, each, topic)) for each in partitions))
+    return Seen(columns, tuple(tuple(_users(store, topic, each)) for each in partitions))
+
+
+def _users(store: Store, topic: str, partition: int) -> Iterator[bytes]:
+    for batch in store.read(topic, partition, columns=["user"]):
+        for user in batch.column(0).to_pylist():
+            yield user.encode()

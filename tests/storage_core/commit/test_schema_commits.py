@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage_core import Store
+from storage_core import SchemaVersion, Store
 from storage_core.errors import (
     CommitUnknownError,
     DamagedMetadataError,
     InvalidCommitError,
+    InvalidRecordError,
     RecoveryNeededError,
     SchemaMismatchError,
 )
@@ -178,7 +179,7 @@ def test_a_part_without_a_schema_version_is_refused(
 
 def test_a_part_of_an_unregistered_version_is_refused(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
-    parts = [replace(part, schema=9) for part in stage_rows(store, "j", schema_of(store))]
+    parts = stage_rows(store, "j", SchemaVersion(9, schema_of(store).fields))
     with pytest.raises(DamagedMetadataError, match=r"00000009\.json is missing"):
         store.commit("j", parts)
     assert (seen(store).rows, intents(tmp_path)) == (((), ()), [])
@@ -187,9 +188,13 @@ def test_a_part_of_an_unregistered_version_is_refused(tmp_path: Path) -> None:
 def test_a_records_topic_takes_no_part_with_a_schema(tmp_path: Path) -> None:
     store = make_store(tmp_path, 2)
     typed = typed_store(tmp_path / "typed")
-    parts = stage_rows(store, "j", schema_of(typed))
+    with pytest.raises(InvalidRecordError, match="'t' is a records topic"):
+        stage_rows(store, "j", schema_of(typed))
+    plain = store.stage("k")
+    plain.write(TOPIC, 1, columns_of([b"a"]))
+    parts = [replace(part, schema=1) for part in plain.finish()]
     with pytest.raises(InvalidCommitError, match="'t' is a records topic"):
-        store.commit("j", parts)
+        store.commit("k", parts)
     assert values(store, 1) == []
 
 
@@ -212,8 +217,12 @@ AFTER_THE_INTENT = [
 ]
 
 
+def append_row(store: Store, user: str) -> None:
+    store.append_table(TOPIC, pa.table({"id": [1], "user": [user]}), partition=0)
+
+
 def next_append(store: Store) -> None:
-    store.append(TOPIC, 0, [b"next"])
+    append_row(store, "next")
 
 
 def next_columns(store: Store) -> None:
@@ -265,7 +274,7 @@ def test_an_old_intent_that_comes_back_lowers_no_schema(tmp_path: Path) -> None:
     commit_rows(reopen(tmp_path), "next", B, (0,))
     expected = seen(reopen(tmp_path))
     intent.write_bytes(kept)
-    reopen(tmp_path).append(TOPIC, 0, [b"later"])
+    append_row(reopen(tmp_path), "later")
     after = seen(reopen(tmp_path))
     assert after.columns == expected.columns == ("id", "user", "a", "b")
     assert after.rows == ((b"next", b"later"), (b"j",))
@@ -312,7 +321,7 @@ def test_schemas_of_an_intent_are_read_strictly(tmp_path: Path, schemas: object)
     assert (fields["format"], fields["schemas"]) == (3, {"t": [1, 2]})
     intent.write_bytes(json_files.dump({**fields, "schemas": schemas}))
     with pytest.raises(DamagedMetadataError, match="is damaged"):
-        reopen(tmp_path).append(TOPIC, 0, [b"x"])
+        append_row(reopen(tmp_path), "x")
 
 
 def test_the_intent_of_a_records_topic_is_as_before(tmp_path: Path) -> None:

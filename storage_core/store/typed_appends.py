@@ -1,0 +1,129 @@
+"""Tables appended to typed topics: read in batches, routed by key, published together."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import InvalidRecordError, StorageError
+from ..format.columns import Columns
+from ..format.typed_columns import key_partitions, make_typed_columns
+from ..metadata.topic_file import TopicFile
+from ..schema.conform import check_fits
+from ..schema.fields import SchemaVersion
+from ..types import OffsetRange
+
+if TYPE_CHECKING:
+    from ..commit.protocol import CommitResult
+    from ..commit.staging import Stage, StagedPart
+    from ..vfs import Vfs
+
+TableLike: TypeAlias = Any
+"""A RecordBatch, a Table, a RecordBatchReader, or anything with ``__arrow_c_stream__``."""
+_WANTED = "a RecordBatch, a Table, or an object with __arrow_c_stream__ such as a DataFrame"
+# Rows without a key go to one partition for a whole batch, and the next batch to the next one.
+_turn = itertools.count()
+
+
+class TypedStore(Protocol):
+    """What this module needs of a store."""
+
+    @property
+    def vfs(self) -> Vfs: ...
+    def topic(self, topic: str) -> TopicFile: ...
+    def schema(self, topic: str) -> SchemaVersion | None: ...
+    def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange: ...
+    def stage(self, job: str) -> Stage: ...
+    def commit(self, job: str, parts: Sequence[StagedPart]) -> CommitResult: ...
+
+
+def append_table(
+    store: TypedStore, topic: str, data: TableLike, partition: int | None
+) -> Mapping[int, OffsetRange]:
+    """Append all rows of ``data``; no reader sees a part of them. See ``Store.append_table``."""
+    found, schema = store.topic(topic), store.schema(topic)
+    if schema is None:
+        raise InvalidRecordError(
+            f"topic {topic!r} is a records topic: it takes keys and values. Use append."
+        )
+    names, batches = _batches(data)
+    check_fits(names, schema)
+    routed = _routed(batches, found, schema, partition, store.vfs.now_us)
+    first = next(routed, None)
+    if first is None:
+        return {}
+    second = next(routed, None)
+    if second is None:
+        return {first[0]: store.append_columns(topic, *first)}
+    return _commit(store, topic, itertools.chain((first, second), routed))
+
+
+def _commit(
+    store: TypedStore, topic: str, routed: Iterable[tuple[int, Columns]]
+) -> Mapping[int, OffsetRange]:
+    """Stage and commit: no reader sees a part of the table."""
+    job = f"append-{uuid.uuid4()}"
+    stage = store.stage(job)
+    try:
+        for partition, columns in routed:
+            stage.write(topic, partition, columns)
+        parts = stage.finish()
+    except StorageError:
+        stage.discard()
+        raise
+    result = store.commit(job, parts)
+    return {partition: offsets for (_, partition), offsets in result.offsets.items()}
+
+
+def _routed(
+    batches: Iterable[pa.RecordBatch],
+    topic: TopicFile,
+    schema: SchemaVersion,
+    partition: int | None,
+    now_us: Callable[[], int],
+) -> Iterator[tuple[int, Columns]]:
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        columns = make_typed_columns(
+            batch,
+            schema,
+            timestamp_column=topic.timestamp_column,
+            now_us=now_us(),
+            max_record_bytes=topic.settings.get("max_record_bytes"),
+        )
+        assert columns.rows is not None
+        if partition is not None or topic.partitions == 1:
+            yield partition or 0, columns
+        elif not topic.key_columns:
+            yield next(_turn) % topic.partitions, columns
+        else:
+            targets = key_partitions(columns.rows, topic.key_columns, topic.partitions)
+            yield from by_partition(columns, targets)
+
+
+def by_partition(columns: Columns, targets: Any) -> Iterator[tuple[int, Columns]]:
+    """The rows of each partition in their order; ``targets`` has the partition of each row."""
+    order = np.argsort(targets, kind="stable")
+    found, starts = np.unique(targets[order], return_index=True)
+    if len(found) == 1:
+        yield int(found[0]), columns
+        return
+    for partition, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        yield partition, columns.take(rows)
+
+
+def _batches(data: TableLike) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, [data]
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches()
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, reader
+    raise InvalidRecordError(f"data must be {_WANTED}, got {type(data).__name__}.")

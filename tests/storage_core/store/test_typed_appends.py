@@ -1,0 +1,217 @@
+"""Tables in typed topics: what is appended comes back, together or not at all."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from storage_core import Store, StoreConfig
+from storage_core.errors import (
+    InvalidPredicateError,
+    InvalidRecordError,
+    RecordTooLargeError,
+    SchemaMismatchError,
+)
+from storage_core.types import TimeRange
+
+EVENTS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("user", pa.string()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("price", pa.decimal128(38, 4)),
+        pa.field("place", pa.struct([("lat", pa.float64()), ("tags", pa.list_(pa.string()))])),
+        pa.field("counts", pa.map_(pa.string(), pa.int32())),
+    ]
+)
+
+
+def events(first: int = 0, count: int = 100) -> pa.Table:
+    ids = range(first, first + count)
+    day = datetime.datetime(1969, 12, 31, 23, 59, tzinfo=datetime.UTC)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "user": [None if each % 10 == 0 else f"user-{each % 7}" for each in ids],
+            "at": [day + datetime.timedelta(seconds=each) for each in ids],
+            "price": [Decimal(each) / 4 for each in ids],
+            "place": [
+                None if each % 9 == 0 else {"lat": each / 3, "tags": ["a"] * (each % 4)}
+                for each in ids
+            ],
+            "counts": [None if each % 8 == 0 else [("k", each)] for each in ids],
+        },
+        schema=EVENTS,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    config = StoreConfig(segment_bytes=1 << 20, frame_records=40)
+    with Store.open(tmp_path / "log", create=True, config=config) as opened:
+        yield opened
+
+
+def read_all(store: Store, topic: str = "t", **more: Any) -> pa.Table:
+    batches = [
+        batch
+        for partition in range(store.topic(topic).partitions)
+        for batch in store.read(topic, partition, **more)
+    ]
+    return pa.Table.from_batches(batches).sort_by("id")
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["batch", "table", "stream"])
+def test_a_table_comes_back(store: Store, compression: str, kind: str) -> None:
+    store.create_topic("t", 3, schema=EVENTS, key_columns=["user"], compression=compression)
+    table = events()
+    given = {"batch": table.to_batches()[0], "table": table, "stream": table.to_reader(17)}
+    offsets = store.append_table("t", given[kind])
+    assert sum(map(len, offsets.values())) == 100
+    assert read_all(store).equals(table)
+    assert store.check() == []
+
+
+def test_rows_of_one_key_are_in_one_partition_in_their_order(store: Store) -> None:
+    store.create_topic("t", 4, schema=EVENTS, key_columns=["user"])
+    store.append_table("t", events())
+    for partition in range(4):
+        for batch in store.read("t", partition, columns=["user", "id", "_partition"]):
+            assert set(batch.column("_partition").to_pylist()) == {partition}
+            ids: dict[str, list[int]] = {}
+            for user, number in zip(*(c.to_pylist() for c in batch.columns[:2]), strict=True):
+                ids.setdefault(user, []).append(number)
+            assert all(found == sorted(found) for found in ids.values())
+    places = {
+        user: {p for p in range(4) for b in store.read("t", p) if user in b["user"].to_pylist()}
+        for user in {*events()["user"].to_pylist()}
+    }
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_the_timestamp_column_is_the_time_of_the_records(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS, timestamp_column="at")
+    store.append_table("t", events())
+    found = read_all(store, columns=["id", "at", "_timestamp"])
+    assert found["at"].to_pylist() == found["_timestamp"].to_pylist()
+    moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    assert store.offset_for_timestamp("t", 0, moment) == 60
+    (segment,) = store.segments("t", 0)
+    wanted = TimeRange(0, 10_000_000)
+    slices = [(segment, 0, 100)]
+    batches = list(store.read_slices("t", 0, slices, columns=["id"], times=wanted))
+    assert pa.Table.from_batches(batches)["id"].to_pylist() == list(range(60, 70))
+
+
+def test_a_row_without_a_time_gets_the_append_time(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS, timestamp_column="at")
+    table = events(count=2)
+    table = table.set_column(2, EVENTS.field("at"), pa.array([None, 5], EVENTS.field("at").type))
+    store.append_table("t", table)
+    stamps = read_all(store, columns=["id", "_timestamp"])["_timestamp"].cast(pa.int64())
+    assert stamps[0].as_py() > 1_700_000_000_000_000
+    assert stamps[1].as_py() == 5
+
+
+def test_columns_are_found_by_name_and_missing_ones_are_null(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    store.append_table("t", events(count=3).select(["user", "id"]))
+    found = read_all(store)
+    assert found["id"].to_pylist() == [0, 1, 2]
+    assert found["price"].null_count == 3
+    assert found.schema.equals(EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda t: t.append_column("more", t["id"]), "column more"),
+        (lambda t: t.drop_columns(["id"]), "column id: found no such column"),
+        (lambda t: t.set_column(0, "id", t["user"]), "column id"),
+        (lambda t: t.set_column(0, "id", pa.nulls(len(t), pa.int64())), "column id: found a null"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_before_anything_is_written(
+    store: Store, change: Any, text: str
+) -> None:
+    store.create_topic("t", 2, schema=EVENTS, key_columns=["user"])
+    with pytest.raises(SchemaMismatchError, match=text):
+        store.append_table("t", change(events()))
+    assert store.visible_ends("t") == (0, 0)
+
+
+def test_a_stream_that_fails_on_its_way_adds_no_row(store: Store, tmp_path: Path) -> None:
+    store.create_topic("t", 2, schema=EVENTS, key_columns=["user"])
+    good, bad = events().to_batches()[0], events().to_batches()[0]
+    nulls = pa.nulls(bad.num_rows, pa.int64())
+    bad = bad.set_column(0, pa.field("id", pa.int64()), nulls)
+    reader = pa.RecordBatchReader.from_batches(bad.schema, [good.cast(bad.schema), bad])
+    with pytest.raises(SchemaMismatchError, match="found a null"):
+        store.append_table("t", reader)
+    assert store.visible_ends("t") == (0, 0)
+    assert list((tmp_path / "log" / "staging").glob("*/*.frames")) == []
+
+
+def test_each_kind_of_topic_refuses_the_other_kind_of_rows(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    store.create_topic("r")
+    with pytest.raises(InvalidRecordError, match="append_table"):
+        store.append("t", 0, [b"v"])
+    with pytest.raises(InvalidRecordError, match="Use append"):
+        store.append_table("r", events())
+    with pytest.raises(InvalidRecordError, match="__arrow_c_stream__"):
+        store.append_table("t", [{"id": 1}])
+
+
+def test_rows_that_are_too_large_are_refused(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS, max_record_bytes=1000)
+    large = pa.table({"id": [1], "user": ["x" * 2000]})
+    with pytest.raises(RecordTooLargeError):
+        store.append_table("t", large)
+
+
+def test_a_row_larger_than_a_frame_is_stored(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS, frame_bytes=4096)
+    large = pa.table({"id": [1, 2, 3], "user": ["a", "x" * 200_000, "b"]})
+    store.append_table("t", large)
+    found = read_all(store, columns=["id", "user"])
+    assert found.equals(large.cast(found.schema))
+
+
+def test_where_gives_the_rows_that_match_and_reads_few_frames(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    for first in range(0, 400, 100):
+        store.append_table("t", events(first))
+    found = read_all(store, where="id >= 150 AND id < 160 AND user IS NOT NULL", columns=["id"])
+    assert found["id"].to_pylist() == list(range(151, 160))
+    (segment,) = store.segments("t", 0)
+    batches = list(store.read_slices("t", 0, [(segment, 0, 400)], ["user"], where="id = 7"))
+    assert [batch.to_pydict() for batch in batches] == [{"user": ["user-0"]}]
+    with pytest.raises(InvalidPredicateError, match="nothing"):
+        store.read("t", 0, where="nothing = 3")
+
+
+def test_bytes_of_a_read_are_limited(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    store.append_table("t", events())
+    found = list(store.read("t", 0, columns=["id"], max_bytes=80))
+    assert sum(batch.num_rows for batch in found) == 10
+
+
+def test_rows_written_before_a_column_was_added_are_null_in_it(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    store.append_table("t", events())
+    store.alter_topic("t", add_columns=pa.schema([("extra", pa.int32())]))
+    more = events(100).append_column("extra", pa.array(range(100), pa.int32()))
+    store.append_table("t", more)
+    found = read_all(store)
+    assert found["extra"].null_count == 100
+    assert found.select(EVENTS.names).equals(pa.concat_tables([events(), events(100)]))
+    assert len(read_all(store, where="extra = 5")) == 1
