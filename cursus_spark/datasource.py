@@ -17,7 +17,7 @@ from .options.parse import (
 )
 from .read.reader import CursusReader
 from .read.typed_topics import Schemas, check_columns, columns_of_query
-from .schema import origin, read_schema, refuse_overwrite, with_origin
+from .schema import origin, read_schema, refuse_complete_mode, refuse_overwrite, with_origin
 from .stream.reader import CursusStreamReader, RefusedStreamReader
 from .stream.writer import CursusStreamWriter
 from .write.writer import CursusWriter
@@ -77,7 +77,7 @@ class CursusDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
         """The sink of a streaming query."""
         with one_line_errors():
-            refuse_overwrite(overwrite)
+            refuse_complete_mode(overwrite)
             return CursusStreamWriter(parse_stream_write_options(self.options), schema)
 
 

@@ -150,12 +150,22 @@ def topic_required() -> CursusError:
 
 
 def refuse_overwrite(overwrite: bool) -> None:
-    """Refuse mode overwrite, INSERT OVERWRITE and output mode complete: Spark sets this flag."""
+    """Refuse mode overwrite and INSERT OVERWRITE: Spark sets this flag."""
     if overwrite:
         raise cursus_error(
             "APPEND_ONLY",
-            "Overwrite is not supported: a cursus topic is append-only. Use "
-            '.mode("append") or outputMode("append").',
+            'Overwrite is not supported: a cursus topic is append-only. Use .mode("append").',
+        )
+
+
+def refuse_complete_mode(overwrite: bool) -> None:
+    """Refuse output mode complete: Spark sets this flag. It refuses update before it asks us."""
+    if overwrite:
+        raise cursus_error(
+            "APPEND_ONLY",
+            "Output mode complete is not supported: every batch would replace all records, and a "
+            'cursus topic is append-only. Use outputMode("append"), with withWatermark(...) if you '
+            "aggregate, or append each result in foreachBatch.",
         )
 
 

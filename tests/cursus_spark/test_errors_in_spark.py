@@ -270,7 +270,7 @@ WRITES: dict[str, tuple[Callable[[Log], object], str]] = {
         lambda log: log.values("v").write.format("cursus").option("topic", TOPIC)
         .mode("overwrite").save(str(log.path)),
         "[CURSUS_APPEND_ONLY] Overwrite is not supported: a cursus topic is append-only. Use "
-        '.mode("append") or outputMode("append").',
+        '.mode("append").',
     ),
 }  # fmt: skip
 

@@ -217,7 +217,18 @@ def test_overwrite_is_refused() -> None:
         s.refuse_overwrite(True)
     assert str(caught.value) == (
         "[CURSUS_APPEND_ONLY] Overwrite is not supported: a cursus topic is append-only. Use "
-        '.mode("append") or outputMode("append").'
+        '.mode("append").'
+    )
+
+
+def test_output_mode_complete_is_refused_with_what_to_do_instead() -> None:
+    s.refuse_complete_mode(False)
+    with pytest.raises(CursusError) as caught:
+        s.refuse_complete_mode(True)
+    assert str(caught.value) == (
+        "[CURSUS_APPEND_ONLY] Output mode complete is not supported: every batch would replace all "
+        'records, and a cursus topic is append-only. Use outputMode("append"), with '
+        "withWatermark(...) if you aggregate, or append each result in foreachBatch."
     )
 
 

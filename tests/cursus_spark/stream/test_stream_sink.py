@@ -88,20 +88,30 @@ def test_two_queries_into_one_topic_both_arrive_whole_and_in_order(streams: Stre
     assert [value for value in found if value[0] == "b"] == texts(0, 12, "b")
 
 
-def test_complete_and_update_modes_are_refused(streams: Streams) -> None:
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("complete", "[CURSUS_APPEND_ONLY] Output mode complete is not supported: every batch"),
+        ("update", "cursus does not support Update mode"),  # Spark's text, before it asks us
+    ],
+)
+def test_complete_and_update_modes_are_refused_before_a_record_is_read(
+    streams: Streams, mode: str, words: str
+) -> None:
+    """``start()`` has returned: Spark asks a sink for nothing before its first batch."""
+    with streams.store() as store:
+        store.append("in", 0, payloads(0, 3))
     counted = streams.read("in").groupBy("key").count().selectExpr("string(count) AS value")
+    query = streams.write(counted, "out", mode=mode)
     with pytest.raises(PySparkException) as caught:
-        finish(streams.write(counted, "out", mode="complete"))
+        finish(query)
     text = str(caught.value)
-    assert (
-        "[CURSUS_APPEND_ONLY] Overwrite is not supported: a cursus topic is append-only. "
-        'Use .mode("append") or outputMode("append").' in text
-    )
+    assert words in text
     assert "Traceback" not in text
-    with pytest.raises(PySparkException, match="does not support Update mode"):
-        finish(streams.write(counted, "out", "update", mode="update"))
+    assert not any(progress.numInputRows for progress in query.recentProgress)
     with streams.store() as store:
         assert "out" not in store.topics()
+        assert not store.ledger()
 
 
 def test_for_each_batch_writes_two_topics_once_each_by_application_and_batch(
