@@ -137,7 +137,7 @@ class BrokerEngine(BaseEngine):
     ) -> SchemaVersion:
         raise self._no_columns(topic)
 
-    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:  # noqa: ARG002
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> None:  # noqa: ARG002
         raise self._no_columns(topic)
 
     def create_topic(

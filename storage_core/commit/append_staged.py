@@ -13,6 +13,7 @@ from ..config import CODECS, MAX_FRAME_BYTES
 from ..errors import BrokenFrameError, DamagedLogError
 from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_scan import StoredFrame, frames_at
+from ..format.selection import Schemas, SchemasOf
 from ..log.partition_log import PartitionLog
 from ..log.tail import Tail
 from ..vfs import Vfs
@@ -22,13 +23,15 @@ from .staging import StagedPart, frame_checksum
 _JOINED_RECORDS = 8192
 
 
-def append_staged(vfs: Vfs, log: PartitionLog, intent: PartitionIntent) -> None:
+def append_staged(
+    vfs: Vfs, schemas_of: SchemasOf, log: PartitionLog, intent: PartitionIntent
+) -> None:
     """Append what is still missing of a partition's parts, durably. The caller holds the log."""
     with log.writing_durably() as tail:
-        append_parts(vfs, tail, intent)
+        append_parts(vfs, schemas_of, tail, intent)
 
 
-def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
+def append_parts(vfs: Vfs, schemas_of: SchemasOf, tail: Tail, intent: PartitionIntent) -> None:
     """Append what is still missing of a partition's parts. The caller syncs.
 
     Raises:
@@ -37,6 +40,7 @@ def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
     offset = intent.start
     appender = _Appender(tail)
     for part in intent.parts:
+        schemas = None if part.schema is None else schemas_of(part.topic)
         done = max(appender.end - offset, 0)
         if part.own_file and 0 == done < part.records:
             appender.flush()
@@ -45,7 +49,7 @@ def append_parts(vfs: Vfs, tail: Tail, intent: PartitionIntent) -> None:
         elif done < part.records:
             for frame in read_part(vfs, part):
                 if done < frame.header.records:
-                    appender.add(frame, skip=done)
+                    appender.add(frame, schemas, skip=done)
                 done = max(done - frame.header.records, 0)
         offset += part.records
     appender.flush()
@@ -72,18 +76,17 @@ class _Appender:
         """Where the log ends once all that waits is written."""
         return self._tail.end + self._waiting.rows
 
-    def add(self, frame: StoredFrame, skip: int) -> None:
-        """Append a frame's records but for the first ``skip``."""
+    def add(self, frame: StoredFrame, schemas: Schemas | None, skip: int) -> None:
+        """Append a frame's records but for the first ``skip``. ``schemas``: of a typed topic."""
         header = frame.header
-        # Rows of typed topics are not joined here: it would take their schemas.
-        if not skip and (header.raw_length >= SMALL_FRAME_BYTES or header.is_typed):
+        if not skip and header.raw_length >= SMALL_FRAME_BYTES:
             self.flush()
             self._tail.write_frame(frame.encoded())
             return
-        if header.codec != self._codec:
+        columns = frame.columns(schemas)
+        if header.codec != self._codec or not self._waiting.can_join(columns):
             self.flush()
         self._codec = header.codec
-        columns = frame.columns()
         self._waiting.add(columns.slice(skip, columns.count) if skip else columns)
         if self._waiting.is_full:
             self.flush()

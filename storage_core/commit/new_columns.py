@@ -9,15 +9,15 @@ from .staging import StagedPart
 
 
 def schemas_to_merge(
-    schemas: Schemas | None, parts: Sequence[StagedPart]
+    schemas: Schemas | None, parts: Sequence[StagedPart], given: Mapping[str, int]
 ) -> dict[str, frozenset[int]]:
-    """By topic the schema versions of parts, where the published schema lacks a column.
+    """By topic the versions of parts and ``given`` ones, if they have columns not published yet.
 
-    It never loses one, so a topic that is not named here needs no look under its locks.
+    A published schema loses no column, so a topic that is not named here needs no second look.
     """
     if schemas is None:
         return {}
-    found: dict[str, frozenset[int]] = {}
+    found = {topic: frozenset({version}) for topic, version in given.items()}
     for part in parts:
         if part.schema is not None:
             found[part.topic] = found.get(part.topic, frozenset()) | {part.schema}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokenFrameError, InvalidCommitError
 from ..format.file_names import is_name
@@ -16,14 +16,22 @@ from ..format.frame import (
     HEADER_BYTES,
     SPARSE,
     TRAILER_BYTES,
+    FrameHeader,
     check_frame,
     decode_body,
     unpack_header,
 )
-from ..format.typed_body import PREAMBLE_BYTES, read_preamble
+from ..format.selection import SchemasOf
+from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
 from .staging import SUFFIX, StagedPart, frame_checksum
+
+if TYPE_CHECKING:
+    from ..format import typed_body, typed_frames
+else:
+    typed_body = LazyModule("storage_core.format.typed_body")
+    typed_frames = LazyModule("storage_core.format.typed_frames")
 
 _MAX_UINT32 = 0xFFFFFFFF
 
@@ -77,13 +85,19 @@ def claimed_parts(staging: str, job: str, parts: Sequence[Any]) -> list[StagedPa
     return claimed
 
 
-def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], topics: Mapping[str, TopicFile]) -> None:
+def verify_parts(
+    vfs: Vfs,
+    parts: Sequence[StagedPart],
+    topics: Mapping[str, TopicFile],
+    schemas_of: SchemasOf | None = None,
+) -> None:
     """Compare parts with their files. Of large parts, which are linked, it reads only the headers.
 
     Args:
         vfs: The store's files.
         parts: The parts of one job.
         topics: Their topics.
+        schemas_of: The schema versions of typed topics.
 
     Raises:
         InvalidCommitError: a file is missing, or differs from what the task reported.
@@ -100,7 +114,7 @@ def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], topics: Mapping[str, Top
                 if part.path not in opened:
                     opened[part.path] = vfs.open(part.path, "read")
                     stack.callback(vfs.close, opened[part.path])
-                _verify(vfs, opened[part.path], part)
+                _verify(vfs, opened[part.path], part, schemas_of)
             except FileNotFoundError as error:
                 raise InvalidCommitError(
                     f"{part.path} is missing. The job was aborted, or its staging was deleted."
@@ -111,28 +125,26 @@ def verify_parts(vfs: Vfs, parts: Sequence[StagedPart], topics: Mapping[str, Top
                 ) from error
 
 
-def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
+def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -> None:
     records = checksum = end = 0
+    head = HEADER_BYTES + (0 if part.schema is None else typed_body.PREAMBLE_BYTES)
     for position, size in part.runs:
         if part.own_file and position != end:
             raise ValueError(f"a frame should begin at byte {end}, not {position}")
-        wanted = HEADER_BYTES + PREAMBLE_BYTES if part.own_file else size
-        data = memoryview(vfs.pread(fd, wanted, position))
+        data = memoryview(vfs.pread(fd, head if part.own_file else size, position))
         header = unpack_header(data)
+        if header.is_typed != (part.schema is not None) or (
+            header.is_typed and typed_frames.schema_version(data[HEADER_BYTES:]) != part.schema
+        ):
+            raise ValueError(f"the frame at byte {position} does not name schema {part.schema}")
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
             raise ValueError(f"the frame at byte {position} is not the one that was staged there")
-        version = read_preamble(data[HEADER_BYTES:]).schema_version if header.is_typed else None
-        if version != part.schema:
-            raise ValueError(
-                f"the frame at byte {position} names schema {version}, not {part.schema}"
-            )
         end = position + size
         if part.own_file:
             trailer = vfs.pread(fd, TRAILER_BYTES, end - TRAILER_BYTES)
         else:
             check_frame(header, data[HEADER_BYTES:])
-            if not header.is_typed:
-                decode_body(header, data[HEADER_BYTES:])
+            _decode(header, data[HEADER_BYTES:], part, schemas_of)
             trailer = bytes(data[-TRAILER_BYTES:])
         checksum = frame_checksum([data[:HEADER_BYTES], trailer], checksum)
         records += header.records
@@ -143,3 +155,13 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart) -> None:
         )
     if part.own_file and vfs.fstat(fd).size != end:
         raise ValueError(f"the file should end at byte {end}, with the part's last frame")
+
+
+def _decode(
+    header: FrameHeader, rest: memoryview, part: StagedPart, schemas_of: SchemasOf | None
+) -> None:
+    """Decode a body: what cannot be decoded must not be appended."""
+    if part.schema is None or schemas_of is None:
+        decode_body(header, rest)
+    else:
+        typed_frames.decode_rows(header, rest, schemas_of(part.topic))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from ..format import selection
 from ..metadata.topic_file import TopicFile
 from ..types import ActiveFile
 from .intents import PartitionIntent
@@ -53,6 +54,9 @@ class Participants(Protocol[Log_co]):
 
 class Schemas(Protocol):
     """The schema versions of typed topics, in layouts that have them."""
+
+    def of(self, topic: str) -> selection.Schemas:
+        """The registered versions of a topic."""
 
     def are_covered(self, topic: str, versions: Collection[int]) -> bool:
         """Whether the published schema has every column of these versions."""

@@ -82,6 +82,7 @@ class _Request:
     app: str
     version: int
     exact: bool
+    schemas: Mapping[str, int]
 
 
 class Committer(Generic[Log]):
@@ -120,8 +121,11 @@ class Committer(Generic[Log]):
         version: int,
         *,
         exact: bool = False,
+        schemas: Mapping[str, int] | None = None,
     ) -> CommitResult:
         """Publish all parts or none. The module docstring lists the steps.
+
+        ``schemas``: by topic a schema version whose columns are published with or without rows.
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
@@ -139,7 +143,9 @@ class Committer(Generic[Log]):
         names = frozenset({*topics, *(part.topic for part in claimed)})
         decided: list[Intent] = []
         try:
-            return self._commit(_Request(job, claimed, names, app, version, exact), decided)
+            return self._commit(
+                _Request(job, claimed, names, app, version, exact, schemas or {}), decided
+            )
         except (OSError, StorageError) as error:
             # After the commit point every failure means the same: another writer finishes the
             # commit.
@@ -156,8 +162,10 @@ class Committer(Generic[Log]):
                 drop_staging(self._vfs, self._staging, request.job)
                 return CommitResult(True, {}, self._later(request, topics))
             kept = [part for part in request.parts if part.topic in due]
-            verify_parts(self._vfs, kept, {name: topics[name] for name in due})
-            new = schemas_to_merge(self._schemas, kept)
+            schemas_of = None if self._schemas is None else self._schemas.of
+            verify_parts(self._vfs, kept, {name: topics[name] for name in due}, schemas_of)
+            given = {name: found for name, found in request.schemas.items() if name in due}
+            new = schemas_to_merge(self._schemas, kept, given)
             places = {(part.topic, part.partition) for part in kept} | {(name, 0) for name in new}
             with self._locked_partitions(places) as logs:
                 intent = self.plan(request, kept, due, logs, new)

@@ -80,7 +80,7 @@ class Engine(Protocol):
         The commit of rows that name a new version publishes it.
         """
 
-    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> None:
         """Add columns to a typed topic now."""
 
     def recovery_due(self, topic: str, partition: int) -> bool:

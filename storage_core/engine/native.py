@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..maintenance import scrub
     from ..maintenance.native import NativeMaintenance
     from ..metadata import identity
-    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..metadata.schema_files import NewSchema, Origin, TopicSchemas
     from ..schema.fields import Field, SchemaVersion
     from ..segments import partition_reader, segment_reader
     from ..segments.partition_reader import PartitionReader
@@ -79,7 +80,7 @@ class NativeEngine(BaseEngine):
 
     @cached_property
     def committer(self) -> Committer[PartitionLog]:
-        append = partial(append_staged.append_staged, self._vfs)
+        append = partial(append_staged.append_staged, self._vfs, self.schemas)
         schemas = schema_changes.SchemaMerges(self._logs.published)
         return protocol.Committer(
             self._vfs, self.commits, self._logs, append, self._config, schemas=schemas
@@ -101,17 +102,28 @@ class NativeEngine(BaseEngine):
         return self._logs.published.schemas(topic)
 
     def register_schema(
-        self, topic: str, wanted: Sequence[Field], *, add: bool, widen: bool
+        self,
+        topic: str,
+        wanted: Sequence[Field],
+        *,
+        add: bool,
+        widen: bool,
+        origin: Origin = "write",
     ) -> SchemaVersion:
         published = self._logs.published
         return self.guarded(
             lambda: schema_changes.register(
-                published, topic, wanted, add=add, widen=widen, origin="write"
+                published, topic, wanted, add=add, widen=widen, origin=origin
             )
         )
 
-    def add_columns(self, topic: str, columns: Sequence[Field]) -> SchemaVersion:
-        return self.guarded(lambda: schema_changes.add_columns(self._logs, topic, columns))
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> None:
+        added = self.register_schema(topic, columns, add=True, widen=False, origin="alter")
+        if self.published(topic).schema != added.version:
+            # A commit without rows: after a crash its intent publishes what readers saw already.
+            job, schemas = f"alter-{uuid.uuid4()}", {topic: added.version}
+            commit = self.committer.commit
+            self.guarded(lambda: commit(job, [], [topic], job, 0, schemas=schemas))
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         data = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -49,6 +49,10 @@ class Schemas(Protocol):
 
     def get(self, version: int) -> SchemaVersion:
         """A registered version. Raises if the topic has none of this number."""
+
+
+SchemasOf: TypeAlias = Callable[[str], Schemas]
+"""The schema versions of a typed topic, by its name."""
 
 
 @dataclass

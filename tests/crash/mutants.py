@@ -141,10 +141,10 @@ def abort_does_not_look(patch: pytest.MonkeyPatch) -> None:
 def redo_starts_over(patch: pytest.MonkeyPatch) -> None:
     """Redo appends everything again, whatever the first attempt had done."""
 
-    def all_of_it(vfs: Vfs, tail: Tail, intent: Any) -> None:
+    def all_of_it(vfs: Vfs, schemas_of: Any, tail: Tail, intent: Any) -> None:
         start = tail.end
         moved = dataclasses.replace(intent, start=start)
-        append_parts(vfs, tail, moved)
+        append_parts(vfs, schemas_of, tail, moved)
 
     replaced(append_parts, all_of_it)(patch)
 

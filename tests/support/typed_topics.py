@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from storage_core import SchemaVersion, StagedPart, Store
+from storage_core import Field, SchemaVersion, StagedPart, Store
 from storage_core.commit.protocol import CommitResult
-from storage_core.format.typed_columns import make_typed_columns
+from storage_core.format.columns import Columns
+from storage_core.format.selection import Projection, Selection
+from storage_core.schema.conform import conform
 
 from .stores import TOPIC
 
@@ -25,11 +27,27 @@ class Seen(NamedTuple):
     """What a reader sees of a typed topic at one instant."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[bytes, ...], ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 def create_typed(store: Store, partitions: int = 2, topic: str = TOPIC) -> None:
     store.create_topic(topic, partitions, schema=EVENTS)
+
+
+def typed_columns(schema: SchemaVersion, users: Sequence[str]) -> Columns:
+    """A row for each user that has a value in every column."""
+    values = {field.name: _values(field, users) for field in schema.fields}
+    rows = conform(pa.RecordBatch.from_pydict(values, schema=schema.arrow), schema)
+    return Columns(
+        count=len(users), timestamps=5, timestamp_type=0, key=None, value=None, headers=None,
+        bounds=rows.bounds, rows=rows,
+    )  # fmt: skip
+
+
+def _values(field: Field, users: Sequence[str]) -> Sequence[object]:
+    if field.name == "user":
+        return users
+    return ["x" if field.type == pa.string() else 7] * len(users)
 
 
 def stage_rows(
@@ -39,15 +57,30 @@ def stage_rows(
     places: tuple[int, ...] = (1,),
     topic: str = TOPIC,
 ) -> list[StagedPart]:
-    """Stage one row for each partition; its user names the job."""
+    """Stage one row for each partition; its user is the job."""
     staging = store.stage(job)
-    row = pa.record_batch({"id": [1], "user": [job]})
-    columns = make_typed_columns(
-        row, schema, timestamp_column=None, now_us=1, max_record_bytes=None
-    )
     for partition in places:
-        staging.write(topic, partition, columns)
+        staging.write(topic, partition, typed_columns(schema, [job]))
     return staging.finish()
+
+
+def append_row(store: Store, user: str, partition: int = 0, topic: str = TOPIC) -> None:
+    """Append one row that has every published column."""
+    store.append_columns(topic, partition, typed_columns(schema_of(store, topic), [user]))
+
+
+def read_rows(store: Store, topic: str = TOPIC) -> list[list[dict[str, Any]]]:
+    """The rows of every partition, with the columns and the ends of one instant."""
+    published, schemas = store._engine.published(topic), store._engine.schemas(topic)
+    assert published.schema is not None
+    fields = {field.name: field for field in schemas.get(published.schema).fields}
+    selection = Selection(("_offset", *fields), projection=Projection(fields, schemas))
+    found = []
+    for partition, end in enumerate(published.ends):
+        reader = store._reader(topic, partition)
+        batches = reader.read(reader.start_offset(), end, selection)
+        found.append([row for batch in batches for row in batch.to_pylist()])
+    return found
 
 
 def commit_rows(
@@ -65,12 +98,12 @@ def schema_of(store: Store, topic: str = TOPIC) -> SchemaVersion:
 
 
 def seen(store: Store, topic: str = TOPIC) -> Seen:
+    """What a reader sees; the new columns that a row has stand after its user, as in ``j+a``."""
     columns = tuple(field.name for field in schema_of(store, topic).fields)
-    partitions = range(store.topic(topic).partitions)
-    return Seen(columns, tuple(tuple(_users(store, topic, each)) for each in partitions))
+    partitions = read_rows(store, topic)
+    return Seen(columns, tuple(tuple(map(_shown, rows)) for rows in partitions))
 
 
-def _users(store: Store, topic: str, partition: int) -> Iterator[bytes]:
-    for batch in store.read(topic, partition, columns=["user"]):
-        for user in batch.column(0).to_pylist():
-            yield user.encode()
+def _shown(row: dict[str, Any]) -> str:
+    more = [name for name in row if name not in ("_offset", *EVENTS.names)]
+    return "+".join([row["user"], *(name for name in more if row[name] is not None)])

@@ -15,7 +15,6 @@ from storage_core.errors import (
     CommitUnknownError,
     DamagedMetadataError,
     InvalidCommitError,
-    InvalidRecordError,
     RecoveryNeededError,
     SchemaMismatchError,
 )
@@ -26,11 +25,14 @@ from tests.support.stores import TOPIC, columns_of, make_store, on, reopen, valu
 from tests.support.typed_topics import (
     EVENTS,
     Seen,
+    append_row,
     commit_rows,
     create_typed,
+    read_rows,
     schema_of,
     seen,
     stage_rows,
+    typed_columns,
     with_columns,
 )
 
@@ -56,7 +58,7 @@ def test_rows_and_their_columns_appear_together(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
     result = commit_rows(store, "j", A)
     assert set(result.offsets) == {(TOPIC, 1)}, "partition 0 got no row"
-    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), (b"j",)))
+    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), ("j+a",)))
     assert files(tmp_path) == ["00000001.json", "00000002.json", "published.json"]
     assert intents(tmp_path) == []
 
@@ -67,7 +69,7 @@ def test_rows_that_fit_need_no_other_partition(tmp_path: Path) -> None:
     commit_rows(on(vfs), "j", EVENTS)
     assert not [call for call in vfs.calls if "/t/0/" in call.path]
     assert not [call for call in vfs.calls if call.path.endswith("published.json")]
-    assert (schema_of(store).version, seen(store).rows) == (1, ((), (b"j",)))
+    assert (schema_of(store).version, seen(store).rows) == (1, ((), ("j",)))
 
 
 def test_two_jobs_that_add_different_columns_both_succeed(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_two_jobs_that_add_different_columns_both_succeed(tmp_path: Path) -> Non
     second = store.register_schema(TOPIC, B, add=True)
     store.commit("second", stage_rows(store, "second", second, (0,)))
     store.commit("first", stage_rows(store, "first", first, (1,)))
-    assert seen(store) == Seen(("id", "user", "b", "a"), ((b"second",), (b"first",)))
+    assert seen(store) == Seen(("id", "user", "b", "a"), (("second+b",), ("first+a",)))
     assert (schema_of(store).version, schema_of(store).max_id) == (4, 4)
 
 
@@ -87,7 +89,7 @@ def test_two_jobs_that_add_the_same_column_share_it(tmp_path: Path) -> None:
     assert first == second
     store.commit("one", stage_rows(store, "one", first))
     store.commit("two", stage_rows(store, "two", second))
-    assert seen(store) == Seen(("id", "user", "a"), ((), (b"one", b"two")))
+    assert seen(store) == Seen(("id", "user", "a"), ((), ("one+a", "two+a")))
     assert schema_of(store).version == 2
 
 
@@ -99,12 +101,12 @@ def test_a_column_of_two_types_stops_the_second_job_before_its_intent(tmp_path: 
     store.commit("first", stage_rows(store, "first", first))
     with pytest.raises(SchemaMismatchError, match="column a: found string, but another writer"):
         store.commit("second", parts)
-    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), (b"first",)))
+    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), ("first+a",)))
     assert intents(tmp_path) == []
     assert reopen(tmp_path).check() == []
     store.abort("second")
     commit_rows(store, "third", A)
-    assert seen(store).rows == ((), (b"first", b"third"))
+    assert seen(store).rows == ((), ("first+a", "third+a"))
 
 
 def test_a_wider_type_covers_the_narrower_one(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_wider_type_covers_the_narrower_one(tmp_path: Path) -> None:
     commit_rows(store, "wide", with_columns(a=pa.int64()))
     store.commit("narrow", stage_rows(store, "narrow", narrow))
     assert schema_of(store).arrow == with_columns(a=pa.int64(), b=pa.string())
-    assert seen(store).rows == ((), (b"first", b"wide", b"narrow"))
+    assert seen(store).rows == ((), ("first+a", "wide+a", "narrow+a+b"))
 
 
 def test_columns_that_were_added_by_hand_meanwhile_stay(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_columns_that_were_added_by_hand_meanwhile_stay(tmp_path: Path) -> None:
     parts = stage_rows(store, "j", made)
     reopen(tmp_path).alter_topic(TOPIC, add_columns=pa.schema([pa.field("c", pa.int8())]))
     store.commit("j", parts)
-    assert seen(store) == Seen(("id", "user", "c", "a"), ((), (b"j",)))
+    assert seen(store) == Seen(("id", "user", "c", "a"), ((), ("j+a",)))
 
 
 def test_a_repeated_commit_changes_nothing(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_parts_of_two_versions_are_published_in_one_schema(tmp_path: Path) -> No
         for part in stage_rows(store, "j", version, (number,))
     ]
     store.commit("j", parts)
-    assert seen(store) == Seen(("id", "user", "a", "b"), ((b"j",), (b"j",)))
+    assert seen(store) == Seen(("id", "user", "a", "b"), (("j+a",), ("j+b",)))
 
 
 def test_one_commit_adds_columns_to_two_topics(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_one_commit_adds_columns_to_two_topics(tmp_path: Path) -> None:
     parts = [part for name in made for part in stage_rows(store, "j", made[name], (1,), name)]
     store.commit("j", parts)
     for name in made:
-        assert seen(store, name) == Seen(("id", "user", "a"), ((), (b"j",)))
+        assert seen(store, name) == Seen(("id", "user", "a"), ((), ("j+a",)))
 
 
 @pytest.mark.parametrize(
@@ -177,24 +179,58 @@ def test_a_part_without_a_schema_version_is_refused(
     assert seen(store).rows == ((), ())
 
 
-def test_a_part_of_an_unregistered_version_is_refused(tmp_path: Path) -> None:
+def test_a_part_that_names_another_version_than_its_frames_is_refused(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
-    parts = stage_rows(store, "j", SchemaVersion(9, schema_of(store).fields))
-    with pytest.raises(DamagedMetadataError, match=r"00000009\.json is missing"):
-        store.commit("j", parts)
+    store.register_schema(TOPIC, A, add=True)
+    parts = stage_rows(store, "j", schema_of(store))
+    for version in (2, 9):
+        with pytest.raises(InvalidCommitError, match=f"does not name schema {version}"):
+            store.commit("j", [replace(part, schema=version) for part in parts])
     assert (seen(store).rows, intents(tmp_path)) == (((), ()), [])
+
+
+def test_rows_of_an_unregistered_version_are_refused(tmp_path: Path) -> None:
+    store = typed_store(tmp_path)
+    made = SchemaVersion(9, schema_of(store).fields)
+    with pytest.raises(DamagedMetadataError, match=r"00000009\.json is missing"):
+        store.commit("j", stage_rows(store, "j", made))
+    assert (seen(store).rows, intents(tmp_path)) == (((), ()), [])
+
+
+def test_large_parts_become_segments_that_name_their_schema(tmp_path: Path) -> None:
+    store = typed_store(tmp_path)
+    store.alter_topic(TOPIC, segment_bytes=4096, frame_bytes=1024)
+    made = store.register_schema(TOPIC, A, add=True)
+    staging = store.stage("j")
+    for number in range(8):
+        staging.write(TOPIC, 1, typed_columns(made, [f"{number}".ljust(1500, ".")]))
+    parts = staging.finish()
+    assert any(part.own_file for part in parts)
+    with pytest.raises(InvalidCommitError, match="does not name schema 1"):
+        store.commit("j", [replace(part, schema=1) for part in parts])
+    store.commit("j", parts)
+    assert [row["user"].rstrip(".") for row in read_rows(store)[1]] == list("01234567")
+    assert {row["a"] for row in read_rows(store)[1]} == {7}
+
+
+def test_rows_of_two_versions_in_one_task_are_parts_of_their_own(tmp_path: Path) -> None:
+    store = typed_store(tmp_path)
+    made = store.register_schema(TOPIC, A, add=True)
+    staging = store.stage("j")
+    for schema, user in ((schema_of(store), "old"), (made, "new"), (schema_of(store), "last")):
+        staging.write(TOPIC, 1, typed_columns(schema, [user]))
+    parts = staging.finish()
+    assert [part.schema for part in parts] == [1, 2, 1]
+    store.commit("j", parts)
+    assert seen(store) == Seen(("id", "user", "a"), ((), ("old", "new+a", "last")))
 
 
 def test_a_records_topic_takes_no_part_with_a_schema(tmp_path: Path) -> None:
     store = make_store(tmp_path, 2)
     typed = typed_store(tmp_path / "typed")
-    with pytest.raises(InvalidRecordError, match="'t' is a records topic"):
-        stage_rows(store, "j", schema_of(typed))
-    plain = store.stage("k")
-    plain.write(TOPIC, 1, columns_of([b"a"]))
-    parts = [replace(part, schema=1) for part in plain.finish()]
+    parts = stage_rows(store, "j", schema_of(typed))
     with pytest.raises(InvalidCommitError, match="'t' is a records topic"):
-        store.commit("k", parts)
+        store.commit("j", parts)
     assert values(store, 1) == []
 
 
@@ -215,10 +251,6 @@ AFTER_THE_INTENT = [
     ("rename", "published.json"),
     ("unlink", "meta/intents"),
 ]
-
-
-def append_row(store: Store, user: str) -> None:
-    store.append_table(TOPIC, pa.table({"id": [1], "user": [user]}), partition=0)
 
 
 def next_append(store: Store) -> None:
@@ -242,11 +274,11 @@ def test_the_next_writer_of_partition_0_publishes_rows_and_columns(
     typed_store(tmp_path).close()
     interrupted(tmp_path, call)
     before = seen(reopen(tmp_path))
-    assert before in (Seen(("id", "user"), ((), ())), Seen(("id", "user", "a"), ((), (b"j",))))
+    assert before in (Seen(("id", "user"), ((), ())), Seen(("id", "user", "a"), ((), ("j+a",))))
     follower(reopen(tmp_path))
     after = seen(reopen(tmp_path))
     assert after.columns[:3] == ("id", "user", "a")
-    assert after.rows[1] == (b"j",)
+    assert after.rows[1] == ("j+a",)
     assert intents(tmp_path) == []
     assert reopen(tmp_path).check() == []
 
@@ -262,7 +294,7 @@ def test_a_lost_watermark_file_shows_no_half_of_a_pending_commit(
     with suppress(RecoveryNeededError):
         assert seen(reopen(tmp_path)) == Seen(("id", "user"), ((), ()))
     reopen(tmp_path).repair()
-    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), (b"j",)))
+    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), ("j+a",)))
 
 
 def test_an_old_intent_that_comes_back_lowers_no_schema(tmp_path: Path) -> None:
@@ -277,7 +309,7 @@ def test_an_old_intent_that_comes_back_lowers_no_schema(tmp_path: Path) -> None:
     append_row(reopen(tmp_path), "later")
     after = seen(reopen(tmp_path))
     assert after.columns == expected.columns == ("id", "user", "a", "b")
-    assert after.rows == ((b"next", b"later"), (b"j",))
+    assert after.rows == (("next+a+b", "later+a+b"), ("j+a",))
 
 
 def test_a_deleted_topic_lets_the_commit_of_the_others_go_on(tmp_path: Path) -> None:
@@ -294,7 +326,7 @@ def test_a_deleted_topic_lets_the_commit_of_the_others_go_on(tmp_path: Path) -> 
     fresh.delete_topic("u")
     create_typed(fresh, topic="u")
     fresh.repair()
-    assert seen(fresh) == Seen(("id", "user", "a"), ((), (b"j",)))
+    assert seen(fresh) == Seen(("id", "user", "a"), ((), ("j+a",)))
     assert seen(fresh, "u") == Seen(("id", "user"), ((), ()))
 
 
