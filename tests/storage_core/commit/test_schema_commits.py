@@ -15,6 +15,7 @@ from storage_core.errors import (
     CommitUnknownError,
     DamagedMetadataError,
     InvalidCommitError,
+    InvalidRecordError,
     RecoveryNeededError,
     SchemaMismatchError,
 )
@@ -226,12 +227,15 @@ def test_rows_of_two_versions_in_one_task_are_parts_of_their_own(tmp_path: Path)
 
 
 def test_a_records_topic_takes_no_part_with_a_schema(tmp_path: Path) -> None:
-    store = make_store(tmp_path, 2)
-    typed = typed_store(tmp_path / "typed")
-    parts = stage_rows(store, "j", schema_of(typed))
+    store = make_store(tmp_path)
+    with pytest.raises(InvalidRecordError, match="'t' is a records topic"):
+        stage_rows(store, "j", schema_of(typed_store(tmp_path / "typed")), (0,))
+    staging = store.stage("j")
+    staging.write(TOPIC, 0, columns_of([b"a"]))
+    parts = [replace(part, schema=1) for part in staging.finish()]
     with pytest.raises(InvalidCommitError, match="'t' is a records topic"):
         store.commit("j", parts)
-    assert values(store, 1) == []
+    assert values(store) == []
 
 
 def interrupted(path: Path, call: tuple[str, str]) -> None:
