@@ -215,10 +215,30 @@ def test_unsound_arrays_are_refused() -> None:
     big = pa.Array.from_buffers(
         pa.decimal128(2, 0), 1, [None, pa.py_buffer(b"\xff" * 15 + b"\x7f")]
     )
-    for array in (back, latin, big):
+    turning = pa.py_buffer(np.array([0, 3, 1, 2], dtype=np.int32))
+    lists = pa.Array.from_buffers(
+        pa.list_(pa.int64()), 3, [None, turning], children=[pa.array([1, 2, 3])]
+    )
+    inside = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), latin)
+    struct = pa.StructArray.from_arrays([inside], ["inner"])
+    for array in (back, latin, big, lists, inside, struct):
         with pytest.raises(SchemaMismatchError, match=r"column c: found .* cannot be stored") as no:
             conform(batch(c=array), version(("c", array.type)))
         assert "\n" not in str(no.value)
+
+
+def test_only_the_rows_of_a_slice_are_checked() -> None:
+    """Else a large table that comes in many slices is checked as a whole for each of them."""
+    text = pa.Array.from_buffers(
+        pa.string(),
+        2,
+        [None, pa.py_buffer(np.array([0, 1, 2], dtype=np.int32)), pa.py_buffer(b"a\xe9")],
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), text)
+    schema = version(("c", lists.type))
+    assert pylist(conform(batch(c=lists).slice(0, 1), schema)) == [{"c": ["a"]}]
+    with pytest.raises(SchemaMismatchError, match="cannot be stored"):
+        conform(batch(c=lists).slice(1, 1), schema)
 
 
 def test_rows_without_columns_and_without_rows() -> None:
