@@ -23,6 +23,8 @@ CleanupPolicy = Literal["delete", "compact", "delete,compact"]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MAX_FRAME_BYTES = 1 << 30
 """Upper bound of any frame: lengths are u32 and readers refuse more before allocating."""
+MAX_FRAME_RECORDS = 1 << 20
+"""Upper bound of a frame's records: without it, a few bytes could claim billions of nulls."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "cleanup_policy": get_args(CleanupPolicy),
@@ -49,7 +51,7 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "segment_bytes": (4 * KIB, 1 << 40),
     "segment_ms": (1, 1 << 53),
     "frame_bytes": (1 * KIB, 256 * MIB),
-    "frame_records": (1, 1 << 20),
+    "frame_records": (1, MAX_FRAME_RECORDS),
     "max_record_bytes": (1, 512 * MIB),
     "index_interval_bytes": (0, GIB),
     "compression_level": (1, 22),

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..config import CODECS, MAX_FRAME_BYTES
+from ..config import CODECS, MAX_FRAME_BYTES, MAX_FRAME_RECORDS
 from ..errors import BrokenFrameError
 from ..io.checksum import crc32c
 from ..lazy import LazyModule
@@ -135,6 +135,7 @@ def unpack_header(data: bytes | memoryview) -> FrameHeader:
         header.length != frame_length(header.body_length)
         or header.length > MAX_FRAME_BYTES
         or header.raw_length > MAX_FRAME_BYTES
+        or header.records > MAX_FRAME_RECORDS
         or header.codec >= len(CODECS)
         or header.columns & ~_COLUMN_BITS[version]
         or header.span < max(header.records, 1)

@@ -20,6 +20,8 @@ from storage_core.format import lock_state as state
 from storage_core.format.compression import codec_of
 from storage_core.format.frame import (
     HEADER_BYTES,
+    RECORDS,
+    TYPED,
     FrameHeader,
     decode_body,
     draft_frame,
@@ -62,6 +64,19 @@ def header(**changes: int) -> FrameHeader:
 def test_frames_that_claim_more_than_there_may_be_are_refused(field: str, claim: int) -> None:
     with pytest.raises(BrokenFrameError):
         unpack_header(pack_header(header(**{field: claim})))
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize("version", [RECORDS, TYPED])
+@pytest.mark.parametrize("claim", [(1 << 20) + 1, (1 << 31) - 1, (1 << 32) - 1])
+def test_frames_that_claim_more_records_than_there_may_be_are_refused(
+    version: int, claim: int
+) -> None:
+    """Records whose columns are all null take no byte of the frame, but memory once decoded."""
+    most = header(version=version, columns=0, records=1 << 20, span=1 << 20)
+    assert unpack_header(pack_header(most)) == most
+    with pytest.raises(BrokenFrameError, match="out of range"):
+        unpack_header(pack_header(most._replace(records=claim, span=claim)))
 
 
 @pytest.mark.row(23)
