@@ -114,9 +114,10 @@ class Selection:
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of ``needed``."""
-        return pa.schema([self._field(name) for name in self.needed])
+        return pa.schema([self.field(name) for name in self.needed])
 
-    def _field(self, name: str) -> pa.Field:
+    def field(self, name: str) -> pa.Field:
+        """A column as Arrow describes it."""
         if name in SYSTEM_FIELDS:
             return SYSTEM_FIELDS[name]
         if self.projection is None:

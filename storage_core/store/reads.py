@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from ..schema.fields import SchemaVersion
     from ..segments import batches as record_batches
     from ..segments.partition_reader import PartitionReader
+    from . import scan as scans
+    from .scan import Edge, Scan
 else:
     store_check = LazyModule("storage_core.checks.store_check")
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
     record_batches = LazyModule("storage_core.segments.batches")
+    scans = LazyModule("storage_core.store.scan")
     parser = LazyModule("storage_core.predicate.parser")
     predicates = LazyModule("storage_core.predicate.binder")
 
@@ -253,6 +256,36 @@ class StoreReads:
             batches = record_batches.limit(batches, max_records, max_bytes, typed=typed)
         batches = record_batches.join_small(batches)
         return batches if measured == chosen else (batch.select(chosen) for batch in batches)
+
+    def scan(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        start: Edge = None,
+        end: Edge = None,
+        columns: Sequence[str] | None = None,
+        where: Bound | str | None = None,
+    ) -> Scan:
+        """Records of all partitions as one stream of Arrow batches: a snapshot of this instant.
+
+        Args:
+            topic: An existing topic.
+            partitions: Some of its partitions, by default all.
+            start: First offset of every partition, offsets by partition, or a datetime (UTC if it
+                has no zone). What is no longer in the log is left out.
+            end: What to stop before, given like ``start``. By default, and at most, it is the
+                high watermark.
+            columns: As for ``read``.
+            where: As for ``read``. Frames that cannot match are skipped.
+
+        Raises:
+            InvalidPredicateError: ``where`` is not understood, or does not fit the columns.
+        """
+
+        def select(schema: SchemaVersion | None, times: TimeRange | None) -> Selection:
+            return self.selection(topic, 0, columns, schema, where, times)
+
+        return scans.make_scan(self._engine, topic, partitions, start, end, select)
 
     def selection(
         self,
