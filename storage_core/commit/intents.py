@@ -279,7 +279,7 @@ def _fields(intent: Intent) -> dict[str, Any]:
         del fields["schemas"]
     for part in parts:
         if part["schema"] is None:
-            del part["schema"]
+            del part["schema"], part["schema_checksum"]
     if not intent.replaces:
         del fields["replaces"]
     for entry in fields["partitions"]:

@@ -29,7 +29,10 @@ from .staging import SUFFIX, StagedPart, frame_checksum
 
 if TYPE_CHECKING:
     from ..format import typed_body, typed_frames
+    from ..schema import document
+    from ..schema.fields import SchemaVersion
 else:
+    document = LazyModule("storage_core.schema.document")
     typed_body = LazyModule("storage_core.format.typed_body")
     typed_frames = LazyModule("storage_core.format.typed_frames")
 
@@ -50,11 +53,12 @@ def part_from(staging: str, fields: Mapping[str, Any]) -> StagedPart:
     job, _, name = rest.partition("/")
     if prefix or not is_name(job) or not is_name(name) or not name.endswith(SUFFIX):
         raise ValueError(f"{part.path!r} is not a staging file")
-    numbers = (part.partition, part.records, part.checksum, *(n for run in runs for n in run))
+    checksums = (part.checksum, part.schema_checksum)
+    numbers = (part.partition, part.records, *checksums, *(n for run in runs for n in run))
     plain = all(type(number) is int and number >= 0 for number in numbers)
     if not plain or not part.records or not all(size for _, size in runs):
         raise ValueError(f"the part of {part.topic!r}: a number is out of range: {numbers[:8]}")
-    if not is_name(part.topic) or part.checksum > _MAX_UINT32 or type(part.own_file) is not bool:
+    if not is_name(part.topic) or max(checksums) > _MAX_UINT32 or type(part.own_file) is not bool:
         raise ValueError(f"the part of {part.topic!r}: topic, checksum or own_file is invalid")
     schema = part.schema
     if schema is not None and (type(schema) is not int or not 1 <= schema <= _MAX_UINT32):
@@ -137,6 +141,8 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -
             header.is_typed and typed_frames.schema_version(data[HEADER_BYTES:]) != part.schema
         ):
             raise ValueError(f"the frame at byte {position} does not name schema {part.schema}")
+        if part.schema is not None and schemas_of is not None:
+            _verify_schema(part, schemas_of(part.topic).get(part.schema))
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
             raise ValueError(f"the frame at byte {position} is not the one that was staged there")
         end = position + size
@@ -155,6 +161,14 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -
         )
     if part.own_file and vfs.fstat(fd).size != end:
         raise ValueError(f"the file should end at byte {end}, with the part's last frame")
+
+
+def _verify_schema(part: StagedPart, registered: SchemaVersion) -> None:
+    if document.checksum(registered) != part.schema_checksum:
+        raise ValueError(
+            f"{part.topic!r} has other columns in schema version {part.schema}: it was deleted and "
+            "created again meanwhile. Run the job again"
+        )
 
 
 def _decode(

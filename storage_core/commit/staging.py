@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .. import arguments
 from ..config import MIB, StoreConfig
@@ -27,8 +28,15 @@ from ..io.checksum import crc32c
 from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
 from ..io.parallel import map_on_threads
+from ..lazy import LazyModule
 from ..types import TopicPartitionHandler
 from ..vfs import Buffer, Vfs
+
+if TYPE_CHECKING:
+    from ..schema import document
+    from ..schema.fields import SchemaVersion
+else:
+    document = LazyModule("storage_core.schema.document")
 
 OWN_FILE_BYTES = 16 * MIB
 SUFFIX = ".frames"
@@ -48,7 +56,8 @@ class StagedPart:
 
     ``runs`` are (position, size) of the frames in order. ``checksum`` covers their headers and
     trailers, which cover the bodies. The commit may rename the file of an ``own_file`` part.
-    ``schema`` is the schema version that the frames name, None in a records topic.
+    ``schema`` is the schema version that the frames name, None in a records topic;
+    ``schema_checksum`` is that of its columns.
     """
 
     topic: str
@@ -59,6 +68,7 @@ class StagedPart:
     checksum: int
     own_file: bool
     schema: int | None = None
+    schema_checksum: int = 0
 
     @property
     def size(self) -> int:
@@ -197,7 +207,7 @@ class StagingHandler(TopicPartitionHandler):
         self._waiting = FrameBuilder(config.frame_records, config.frame_bytes)
         self._own: _File | None = None
         self._becomes_segments = False
-        self._schema: int | None = None
+        self._schema: SchemaVersion | None = None
         self._runs: list[tuple[int, int]] = []
         self._size = self._records = self._checksum = 0
 
@@ -245,11 +255,10 @@ class StagingHandler(TopicPartitionHandler):
 
     def _keep_schema(self, columns: Columns) -> None:
         """Frames of a part name one schema version, so rows of another begin a new part."""
-        version = None if columns.schema is None else columns.schema.version
-        if version != self._schema:
+        if columns.schema is not self._schema and columns.schema != self._schema:
             self._encode(keep_rest=False)
             self._end_part()
-            self._own, self._becomes_segments, self._schema = None, False, version
+            self._own, self._becomes_segments, self._schema = None, False, columns.schema
 
     def _encode(self, *, keep_rest: bool) -> None:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
@@ -311,7 +320,8 @@ class StagingHandler(TopicPartitionHandler):
                 self._records,
                 self._checksum,
                 self._becomes_segments,
-                self._schema,
+                None if self._schema is None else self._schema.version,
+                0 if self._schema is None else document.checksum(self._schema),
             )
             self._files.parts.append(part)
         self._runs = []

@@ -11,10 +11,11 @@ from uuid import UUID
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import InvalidRecordError, StorageError
+from ..errors import InvalidRecordError, SchemaMismatchError, StorageError
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
+from ..io.io_errors import typed_metadata_errors
 from ..lazy import LazyModule
 from ..log.interval_sync import Flusher
 from ..log.open_logs import OpenLogs
@@ -185,8 +186,8 @@ class NativeEngine(BaseEngine):
             return self._catalog.alter(topic, settings)
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        log = self._logs.log(topic, partition)  # of the topic that is checked, or of a deleted one
         self._require_kind(topic, columns)
-        log = self._logs.log(topic, partition)
         written = self._written(log, lambda: log.append(columns))
         if not self._logs.hand_over(log, partition):
             self._written(log, log.flush)
@@ -211,7 +212,11 @@ class NativeEngine(BaseEngine):
 
     def _require_kind(self, topic: str, columns: Columns) -> None:
         """This layout can store every record that ``make_columns`` accepts, and rows if typed."""
-        if self.topic(topic).is_typed == (columns.rows is not None):
+        with typed_metadata_errors(topic):
+            is_typed = self.topic(topic).is_typed
+            if columns.schema is not None and is_typed:
+                self._require_schema(topic, columns.schema)
+        if is_typed == (columns.rows is not None):
             return
         raise InvalidRecordError(
             f"topic {topic!r} is a typed topic: it takes rows, not keys and values. Use "
@@ -220,6 +225,16 @@ class NativeEngine(BaseEngine):
             else f"topic {topic!r} is a records topic: it takes keys and values. Use append.",
             topic=topic,
         )
+
+    def _require_schema(self, topic: str, found: SchemaVersion) -> None:
+        registered = self.schemas(topic).get(found.version)
+        if registered is not found and registered != found:
+            raise SchemaMismatchError(
+                f"topic {topic!r} has other columns in schema version {found.version} than the "
+                "rows: it was deleted and created again meanwhile. Nothing was written; write the "
+                "rows again.",
+                topic=topic,
+            )
 
     def commit(
         self,

@@ -6,13 +6,16 @@ is nested and ``annotation`` if it has one. Nothing may be missing, and nothing 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from ..errors import InvalidSchemaError
+from ..io.checksum import crc32c
 from .fields import (
     ELEMENT,
     KEY,
@@ -61,6 +64,13 @@ _REQUIRED = {"id", "name", "type", "nullable"}
 def to_json(schema: SchemaVersion) -> dict[str, Any]:
     """The schema version as values that JSON has."""
     return {"version": schema.version, "fields": [_field_to_json(item) for item in schema.fields]}
+
+
+@lru_cache(maxsize=64)
+def checksum(schema: SchemaVersion) -> int:
+    """CRC32C of a schema version. A topic that was created again may have another of its number."""
+    found: int = crc32c(json.dumps(to_json(schema), sort_keys=True).encode())
+    return found
 
 
 def type_name(kind: pa.DataType) -> str:

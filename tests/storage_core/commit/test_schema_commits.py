@@ -377,3 +377,43 @@ def test_the_intent_of_a_records_topic_is_as_before(tmp_path: Path) -> None:
     assert fields["format"] == 1
     assert not {"schemas", "exact"} & set(fields)
     assert "schema" not in fields["partitions"][0]["parts"][0]
+
+
+RENAMED = pa.schema([pa.field("price", pa.int64(), nullable=False), pa.field("city", pa.string())])
+SWAPPED = pa.schema([pa.field("user", pa.string()), pa.field("id", pa.int64())])
+
+
+@pytest.mark.parametrize("columns", [RENAMED, SWAPPED], ids=["renamed", "swapped"])
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_rows_of_a_deleted_topic_do_not_enter_one_with_other_columns(
+    tmp_path: Path, columns: pa.Schema, large: bool
+) -> None:
+    """Both topics have a schema version 1. The rows would get the names of other columns."""
+    store = typed_store(tmp_path)
+    store.alter_topic(TOPIC, segment_bytes=4096, frame_bytes=1024)
+    schema = schema_of(store)
+    staging = store.stage("j")
+    for number in range(8 if large else 1):
+        staging.write(TOPIC, 1, typed_columns(schema, [f"{number}".ljust(1500, ".")]))
+    parts = staging.finish()
+    assert any(part.own_file for part in parts) is large
+    late = store.stage("late")
+    late.write(TOPIC, 1, typed_columns(schema, ["early"]))
+    store.delete_topic(TOPIC)
+    store.create_topic(TOPIC, 2, schema=columns)
+    with pytest.raises(InvalidCommitError, match="deleted and created again"):
+        store.commit("j", parts)
+    with pytest.raises(SchemaMismatchError, match="deleted and created again"):
+        store.append_columns(TOPIC, 1, typed_columns(schema, ["a"]))
+    with pytest.raises(SchemaMismatchError, match="deleted and created again"):
+        late.write(TOPIC, 1, typed_columns(schema, ["late"]))
+    assert (read_rows(store), intents(tmp_path)) == ([[], []], [])
+
+
+def test_rows_of_a_deleted_topic_enter_one_with_the_same_columns(tmp_path: Path) -> None:
+    store = typed_store(tmp_path)
+    parts = stage_rows(store, "j", schema_of(store))
+    store.delete_topic(TOPIC)
+    create_typed(store)
+    store.commit("j", parts)
+    assert seen(store) == Seen(("id", "user"), ((), ("j",)))
