@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..checks import store_check
     from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
+    from ..log.published import Published
     from ..metadata import consumer_groups
     from ..metadata.schema_files import RegisteredSchema
     from ..predicate import binder as predicates
@@ -89,8 +90,7 @@ class StoreReads:
     def schema(self, topic: str) -> SchemaVersion | None:
         """The published schema of a typed topic; None for a records topic."""
         with typed_metadata_errors(topic):
-            version = self._engine.published(topic).schema
-            return None if version is None else self._engine.schemas(topic).get(version)
+            return self._schema(topic, self._engine.published(topic))
 
     def schema_versions(self, topic: str) -> list[RegisteredSchema]:
         """The schema versions of a typed topic up to the published one, and their origins.
@@ -106,7 +106,8 @@ class StoreReads:
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """The log start offset and the high watermark."""
-        return self._bounds(self._reader(topic, partition), topic, partition)
+        reader = self._reader(topic, partition)
+        return self._bounds(reader, topic, partition, self.visible_ends(topic))
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset, even if no record is visible yet."""
@@ -230,7 +231,11 @@ class StoreReads:
         """
         _check_read_arguments(start, end, max_records, max_bytes)
         reader = self._reader(topic, partition)
-        bounds = self._bounds(reader, topic, partition)
+        # At once: rows and their columns are published together.
+        with typed_metadata_errors(topic):
+            published = self._engine.published(topic)
+            schema = self._schema(topic, published)
+        bounds = self._bounds(reader, topic, partition, published.ends)
         first = bounds.start if start is None else start
         if not bounds.start <= first <= bounds.end:
             raise OffsetOutOfRangeError(
@@ -244,7 +249,7 @@ class StoreReads:
                 end=bounds.end,
             )
         stop = bounds.end if end is None else min(end, bounds.end)
-        selection = self.selection(topic, partition, columns, where=where)
+        selection = self._selection(topic, partition, columns, schema, where)
         chosen = measured = selection.names
         if max_bytes is not None and selection.projection is None:
             measured = tuple(dict.fromkeys((*chosen, "key", "value")))
@@ -298,11 +303,22 @@ class StoreReads:
     ) -> Selection:
         """What a read wants of a partition, checked against the columns of the topic."""
         if schema is None:
-            schema = self.schema(topic)
+            schema = self.schema(topic) if self.topic(topic).is_typed else None
         elif not hasattr(schema, "fields"):
             raise ConfigError(f"schema must be a SchemaVersion or None, got {schema!r}.")
         if times is not None:
             arguments.instance("times", times, TimeRange, "a TimeRange or None")
+        return self._selection(topic, partition, columns, schema, where, times)
+
+    def _selection(
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str] | None,
+        schema: SchemaVersion | None,
+        where: Bound | str | None,
+        times: TimeRange | None = None,
+    ) -> Selection:
         fields = RECORD_FIELDS if schema is None else {f.name: f.arrow for f in schema.fields}
         known = {**SYSTEM_FIELDS, **fields}
         if columns is None:
@@ -385,9 +401,15 @@ class StoreReads:
         state = store_check.state_problems(self._vfs, commits.intents, commits.ledger, groups)
         return [*self._engine.check(), *state]
 
-    def _bounds(self, reader: PartitionReader, topic: str, partition: int) -> OffsetRange:
-        end = self._high_watermark(topic, partition)
-        return OffsetRange(min(reader.start_offset(), end), end)
+    def _schema(self, topic: str, published: Published) -> SchemaVersion | None:
+        version = published.schema
+        return None if version is None else self._engine.schemas(topic).get(version)
+
+    def _bounds(
+        self, reader: PartitionReader, topic: str, partition: int, ends: Sequence[int]
+    ) -> OffsetRange:
+        _require_one_of(len(ends), topic, partition)
+        return OffsetRange(min(reader.start_offset(), ends[partition]), ends[partition])
 
     def _high_watermark(self, topic: str, partition: int) -> int:
         ends = self.visible_ends(topic)

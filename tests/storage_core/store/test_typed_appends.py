@@ -18,6 +18,7 @@ from storage_core.errors import (
     RecordTooLargeError,
     SchemaMismatchError,
 )
+from storage_core.format.typed_columns import make_typed_columns
 from storage_core.types import TimeRange
 
 EVENTS = pa.schema(
@@ -215,3 +216,32 @@ def test_rows_written_before_a_column_was_added_are_null_in_it(store: Store) -> 
     assert found["extra"].null_count == 100
     assert found.select(EVENTS.names).equals(pa.concat_tables([events(), events(100)]))
     assert len(read_all(store, where="extra = 5")) == 1
+
+
+def test_a_read_shows_rows_and_columns_of_one_instant(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that comes between looking up the end and the columns is not shown alone."""
+    store.create_topic("t", schema=EVENTS)
+    store.append_table("t", events())
+    engine = store._engine
+    published = engine.published
+
+    def then_another_commits(topic: str) -> object:
+        found = published(topic)
+        monkeypatch.setattr(engine, "published", published)
+        columns = pa.schema([*EVENTS, ("extra", pa.int32())])
+        schema = store.register_schema("t", columns, add=True)
+        stage = store.stage("j")
+        row = pa.record_batch({"id": pa.array([1], pa.int64()), "extra": pa.array([1], pa.int32())})
+        stage.write("t", 0, make_typed_columns(
+            row, schema, timestamp_column=None, now_us=1, max_record_bytes=None
+        ))  # fmt: skip
+        store.commit("j", stage.finish())
+        return found
+
+    monkeypatch.setattr(engine, "published", then_another_commits)
+    found = read_all(store)
+    assert (len(found), found.schema.names) == (100, EVENTS.names)
+    found = read_all(store)
+    assert (len(found), found.schema.names) == (101, [*EVENTS.names, "extra"])
