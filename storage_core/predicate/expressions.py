@@ -120,8 +120,8 @@ def refusal(text: str, place: Place, problem: str) -> InvalidPredicateError:
         before = "…" + before
     if end + _SHOWN < len(text):
         after += "…"
-    shown = "".join(
-        each if each.isprintable() else " " if each.isspace() else "?"
-        for each in f"{before}»{found}«{after}"
+    message = f"where: {problem}, at character {place.start + 1}: {before}»{found}«{after}"
+    # The problem may quote the text too: a token or a name with a line break in it.
+    return InvalidPredicateError(
+        "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in message)
     )
-    return InvalidPredicateError(f"where: {problem}, at character {place.start + 1}: {shown}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage_core.errors import InvalidPredicateError, StorageError
@@ -218,6 +218,8 @@ PIECES = [*"ai1.'\"`()<=>-+,X \\\n%é", " and ", " in (", "date", " is ", "id", 
 
 
 @given(st.lists(st.sampled_from(PIECES)).map("".join) | st.text())
+@example("a'\n'")
+@example("`a\nb` = 1")
 def test_any_text_is_a_predicate_or_a_typed_error(text: str) -> None:
     try:
         found = str(bound(text).columns)
