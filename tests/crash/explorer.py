@@ -21,6 +21,7 @@ from tests.crash.invariants import (
     History,
     View,
     World,
+    append,
     check_recovered,
     check_view,
     has_no_syncs,
@@ -28,11 +29,10 @@ from tests.crash.invariants import (
     look,
 )
 from tests.crash.recording import MemoryVfs
+from tests.crash.typed_rows import COLUMNS, nothing, schema_of, shown
 from tests.support.faulty_vfs import CrashError
-from tests.support.stores import columns_of
 
 Scenario = Callable[[World], None]
-_NOTHING = columns_of([])
 _DEEPEST = 2
 """Crashes inside the recovery of a crash inside recovery."""
 _WRITES_ON = 0.05
@@ -103,7 +103,12 @@ def recover_partitions(store: Store, rng: Random) -> None:
     places = [(topic, p) for topic in store.topics() for p in range(store.topic(topic).partitions)]
     rng.shuffle(places)
     for topic, partition in places:
-        store.append_columns(topic, partition, _NOTHING)
+        store.append_columns(topic, partition, nothing(store, topic))
+
+
+def places(view: View) -> list[tuple[str, int]]:
+    """The partitions that records are appended to."""
+    return [place for place in view if place[1] != COLUMNS]
 
 
 def state_digest(vfs: MemoryVfs, history: History) -> int:
@@ -233,7 +238,7 @@ class Explorer:
         try:
             store = recover(vfs, history, self.rng)
             view = check_recovered(vfs, store, history)
-            for topic, partition in view if self.rng.random() < 0.5 else ():
+            for topic, partition in places(view) if self.rng.random() < 0.5 else ():
                 self._append(store, history, topic, partition)
         except CrashError:
             self.report.nested += 1
@@ -242,11 +247,12 @@ class Explorer:
 
     def _append(self, store: Store, history: History, topic: str, partition: int) -> None:
         """What another process writes that comes after a kill."""
-        value = b"later-%d" % len(history.tried)
+        mark = b"later-%d" % len(history.tried)
+        (value,) = shown(schema_of(store, topic), [mark])
         history.tried.add(value)
-        written = store.append(topic, partition, [value])
+        start = append(store, topic, partition, [mark])
         if store.topic(topic).config(CONFIG).fsync == "batch":
-            history.acked[topic, partition, written.start] = value
+            history.acked[topic, partition, start] = value
 
     def _state(self, vfs: MemoryVfs, history: History, where: str, depth: int) -> None:
         """Recover one state, perhaps with a second crash on the way, and check it."""
@@ -277,7 +283,7 @@ class Explorer:
             self._try_again(store, history)
             check_recovered(vfs, store, history)
         if self.rng.random() < _WRITES_ON and depth < _WENT_ON:
-            for topic, partition in view:
+            for topic, partition in places(view):
                 self._append(store, history, topic, partition)
                 self._cut(vfs, history, f"{where}, went on", self.samples // 4, _WENT_ON)
 

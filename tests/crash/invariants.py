@@ -5,24 +5,35 @@ I2 a transaction is on all its partitions or on none, for every reader; I3 nothi
 offsets are dense; I5 recovering twice is recovering once; I6 what was seen stays; I7 a transaction
 is in the log if and only if it is in the ledger; I8 nobody appends before a commit that is decided;
 I9 nobody sees what a power cut can take; I10 the
-start never goes back.
+start never goes back; I11 a registered schema version keeps its columns, and a field id its name.
+Published columns are looked at as a partition of their own: see ``typed_rows.py``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from storage_core import StagedPart, Store, StoreConfig, UpkeepReport
+from storage_core import SchemaVersion, StagedPart, Store, StoreConfig, UpkeepReport
 from storage_core.commit.intents import Intents
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
 from storage_core.handlers.disk_handler import DiskHandler
 from storage_core.metadata.identity import first_boot
 from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
-from tests.support.stores import columns_of
+from tests.crash.typed_rows import (
+    COLUMNS,
+    column,
+    columns_in,
+    made,
+    read_marks,
+    schema_of,
+    shown,
+    table,
+    wanted,
+)
 
 Place = tuple[str, int]
 View = dict[Place, tuple[int, list[bytes]]]
@@ -61,6 +72,8 @@ class History:
     """Records of commits that retention took before anybody saw them."""
     allowed: dict[Place, int] = field(default_factory=dict)
     """The largest start that retention or a deletion was asked for: none may lie after it."""
+    registered: dict[tuple[str, int], SchemaVersion] = field(default_factory=dict)
+    """The schema versions that writers were given, published or not."""
 
     def forget(self, topic: str) -> None:
         """Nothing of a topic that is gone is expected any more; one of its name may come."""
@@ -68,6 +81,7 @@ class History:
         self.seen = {at: value for at, value in self.seen.items() if at[0] != topic}
         self.starts = {at: start for at, start in self.starts.items() if at[0] != topic}
         self.allowed = {at: start for at, start in self.allowed.items() if at[0] != topic}
+        self.registered = {at: found for at, found in self.registered.items() if at[0] != topic}
         self.transactions = ()
 
     def copy(self) -> History:
@@ -128,13 +142,26 @@ class World:
         self.config = config
         self.store: Store = WatchedStore(vfs, config, history)
         self.jobs = 0
+        looking = Store(_below(vfs), CONFIG)
+        for topic in looking.topics():
+            if looking.topic(topic).is_typed:
+                self.acknowledge_columns(topic)
+
+    def create(self, topic: str, partitions: int, **settings: Any) -> None:
+        """Make a typed topic. Readers see it before it is durable: until then it may go again."""
+        self.history.tried.update(column(topic, name) for name in settings["schema"].names)
+        self.history.deleting.add(topic)
+        self.store.create_topic(topic, partitions, **settings)
+        self.history.deleting.discard(topic)
+        self.acknowledge_columns(topic)
 
     def append(self, topic: str, partition: int, *values: bytes) -> None:
-        self.history.tried.update(values)
-        written = self.store.append(topic, partition, list(values))
+        marks = shown(self._schema(topic), values)
+        self.history.tried.update(marks)
+        start = append(self.store, topic, partition, values)
         assert not _intents(self.vfs).naming(topic, partition), "I8"
-        for offset, value in zip(range(written.start, written.end), values, strict=True):
-            self.history.acked[topic, partition, offset] = value
+        for offset, mark in enumerate(marks, start):
+            self.history.acked[topic, partition, offset] = mark
 
     def append_lazily(self, topic: str, partition: int, *values: bytes) -> None:
         """Append where the topic's policy lets a power cut take what was not synced."""
@@ -142,6 +169,31 @@ class World:
         written = self.store.append(topic, partition, list(values))
         for offset, value in zip(range(written.start, written.end), values, strict=True):
             self.history.unsynced[topic, partition, offset] = value
+
+    def add_columns(self, topic: str, *names: str) -> None:
+        """Give a typed topic columns, without rows."""
+        self.history.tried.update(column(topic, name) for name in names)
+        self.store.alter_topic(topic, add_columns=wanted(names))
+        self.acknowledge_columns(topic)
+
+    def acknowledge_columns(self, topic: str) -> None:
+        """All columns that a topic has now count as acknowledged."""
+        schema = self._schema(topic)
+        assert schema is not None
+        for at, mark in enumerate(columns_in(topic, schema)):
+            self.history.tried.add(mark)
+            self.history.acked[topic, COLUMNS, at] = mark
+
+    def register(self, topic: str, names: str) -> SchemaVersion | None:
+        """The schema version for rows that bring columns of one letter each; None for records."""
+        if self._schema(topic) is None:
+            return None
+        schema = self.store.register_schema(topic, wanted(names), add=True)
+        self.history.registered[topic, schema.version] = schema
+        return schema
+
+    def _schema(self, topic: str) -> SchemaVersion | None:
+        return schema_of(Store(_below(self.vfs), CONFIG), topic)
 
     def handler(self, topic: str, partition: int) -> DiskHandler:
         return DiskHandler(self.store, topic, partition)
@@ -158,23 +210,36 @@ class World:
         self.store.close()
         self.store = WatchedStore(self.vfs, self.config, self.history)
 
-    def stage(self, app: str, version: int, counts: dict[Place, int], size: int = 8) -> Transaction:
-        """Stage a number of records for each partition."""
+    def stage(
+        self,
+        app: str,
+        version: int,
+        counts: dict[Place, int],
+        size: int = 8,
+        columns: str = "",
+    ) -> Transaction:
+        """Stage a number of records for each partition; in typed topics with these columns."""
         self.jobs += 1
         job = f"job-{app}-{version}-{self.jobs}"
-        made = {
-            (topic, partition): [
+        schemas = {topic: self.register(topic, columns) for topic, _ in counts}
+        values: dict[Place, list[bytes]] = {}
+        stage = self.store.stage(job)
+        for (topic, partition), count in counts.items():
+            marks = [
                 f"{app}:{version}:{topic}:{partition}:{n}".encode().ljust(size, b".")
                 for n in range(count)
             ]
-            for (topic, partition), count in counts.items()
-        }
-        stage = self.store.stage(job)
-        for (topic, partition), values in made.items():
-            for value in values:
-                stage.write(topic, partition, columns_of([value]))
-            self.history.tried.update(values)
-        return Transaction(app, version, job, made, tuple(stage.finish()))
+            for mark in marks:
+                stage.write(topic, partition, made(schemas[topic], [mark]))
+            values[topic, partition] = shown(schemas[topic], marks)
+        for topic, schema in schemas.items():
+            known = self._schema(topic)
+            if schema is not None and known is not None and schema.version != known.version:
+                there = columns_in(topic, known)
+                new = [mark for mark in columns_in(topic, schema) if mark not in there]
+                values[topic, COLUMNS] = new
+        self.history.tried.update(value for part in values.values() for value in part)
+        return Transaction(app, version, job, values, tuple(stage.finish()))
 
     def commit(self, txn: Transaction) -> None:
         self.history.transactions = (*self.history.transactions, txn)
@@ -184,6 +249,9 @@ class World:
             for n, value in enumerate(txn.values[place]):
                 self.history.acked[*place, offsets.start + n] = value
             self.settle(*place, offsets.start)
+        for topic, partition in txn.values:
+            if partition == COLUMNS:
+                self.acknowledge_columns(topic)
 
     def commit_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Let a group come further."""
@@ -203,6 +271,14 @@ class World:
         """Give a job up that nobody committed: its records must never appear."""
         self.history.aborted.update(value for part in txn.values.values() for value in part)
         self.store.abort(txn.job, app=txn.app)
+
+
+def append(store: Store, topic: str, partition: int, values: Sequence[bytes]) -> int:
+    """Append records, or rows that have a value in every column; the offset of the first."""
+    schema = schema_of(store, topic)
+    if schema is None:
+        return store.append(topic, partition, list(values)).start
+    return store.append_table(topic, table(schema, values), partition=partition)[partition].start
 
 
 def new_store(topics: dict[str, int], **settings: Any) -> MemoryVfs:
@@ -250,19 +326,17 @@ def _look(store: Store) -> View:
         # A power cut may take what was shown: an error until a writer recovers, never a short read.
         lost = (DamagedLogError,) if has_no_syncs(store, topic) else ()
         try:
-            ends = store.visible_ends(topic)
+            ends, schema = store.visible_ends(topic), schema_of(store, topic)
         except (RecoveryNeededError, TopicNotFoundError):
             continue
+        if schema is not None:
+            view[topic, COLUMNS] = (0, columns_in(topic, schema))
         for partition, end in enumerate(ends):
             # Above the end if a power cut took the high watermark of what retention kept; a writer
             # puts that right, and a reader finds nothing until then.
             start = store.start_offset(topic, partition)
-            offsets, values = list[int](), list[bytes]()
-            columns, first = ("offset", "value"), min(start, end)
             try:
-                for batch in store.read(topic, partition, start=first, end=end, columns=columns):
-                    offsets += batch.column("offset").to_pylist()
-                    values += batch.column("value").to_pylist()
+                offsets, values = read_marks(store, topic, partition, min(start, end), end)
             except lost:
                 continue
             assert offsets == list(range(start, end)), "I4"
@@ -365,4 +439,18 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
                 continue
             assert here == {recorded}, f"I7 {txn.app}:{txn.version}: log {here}, {recorded}"
     assert store._engine.commits.intents.pending() == [], "an intent is left"
+    for topic in {topic for topic, partition in view if partition == COLUMNS}:
+        check_registered(store, topic, history)
     return view
+
+
+def check_registered(store: Store, topic: str, history: History) -> None:
+    """What a writer was given stays: frames name versions and field ids."""
+    found = {each.schema.version: each.schema for each in store._engine.schemas(topic).all()}
+    for (name, version), schema in history.registered.items():
+        if name == topic:
+            assert found.get(version) == schema, f"I11 schema version {version} of {topic}"
+    names: dict[int, str] = {}
+    for schema in found.values():
+        for each in schema.fields:
+            assert names.setdefault(each.id, each.name) == each.name, f"I11 id {each.id} of {topic}"

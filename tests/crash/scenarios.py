@@ -14,6 +14,13 @@ from typing import Any, NamedTuple
 from tests.crash.explorer import Explorer, Scenario
 from tests.crash.invariants import CONFIG, History, World, new_store
 from tests.crash.recording import MemoryVfs
+from tests.crash.typed_rows import TYPED
+from tests.crash.typed_stories import (
+    columns_of_many_writers,
+    large_rows,
+    new_columns,
+    typed_topic,
+)
 from tests.support.faulty_vfs import CrashError
 
 BIG = 1400
@@ -168,6 +175,10 @@ STORIES: dict[str, Story] = {
     "topics": Story(topics_come_and_go, {"t": 1, "u": 2}, {}),
     "no syncs": Story(without_syncs, {"t": 2}, {**SMALL, "fsync": "none"}),
     "syncs again": Story(syncs_from_now_on, {"t": 2}, {**SMALL, "fsync": "none"}),
+    "typed topic": Story(typed_topic, {}, {}),
+    "new columns": Story(new_columns, {"t": 2}, TYPED),
+    "columns of many": Story(columns_of_many_writers, {"t": 2}, TYPED),
+    "large rows": Story(large_rows, {"t": 2}, {**SMALL, **TYPED}),
     "interval": Story(lazy_topic, {"t": 2}, {"fsync": "interval", "fsync_interval_ms": 3_600_000}),
 }
 

@@ -64,6 +64,13 @@ NOTICED = {
     "Tail.adopt_file > fsync_dir": "large commits",
     "Tail._sync_sealed > sync_file > fsync": "sealed segments",
     "make_durable > fsync_dir": "commits",
+    # Typed topics
+    "prepare 1 > create_file > fsync": "typed topic",
+    "prepare 2 > create_file > fsync": "typed topic",
+    "prepare > fsync_dir": "typed topic",
+    "TopicSchemas._temporary > create_file > fsync": "new columns",
+    "TopicSchemas._create > fsync_dir": "new columns",
+    "TopicSchemas._replace > fsync_dir": "typed topic",
     f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
     # Brokers' directories
