@@ -1,4 +1,4 @@
-"""A native segment as it is on disk: its index entries, and the time of its frames.
+"""A native segment as it is on disk: its index entries, the time and the columns of its frames.
 
 For people who inspect a log, not for readers: nothing here stops at the high watermark, and nothing
 is cached or repaired.
@@ -10,12 +10,16 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from ..config import GIB
 from ..errors import BrokenFrameError
+from ..format import typed_frames
 from ..format.file_names import IDX, LOG, TIMEIDX
 from ..format.frame import HEADER_BYTES, unpack_header
 from ..format.frame_scan import StoredFrame, frames_at, last_header, walk_frames
+from ..format.numbers import numbers_of
+from ..format.selection import Schemas
 from ..format.sparse_index import (
     FOOTER_BYTES,
     NO_TIMESTAMP,
@@ -26,8 +30,11 @@ from ..format.sparse_index import (
     parse_open,
     parse_sealed,
 )
+from ..format.typed_body import StoredColumn, stored_columns
 from ..io.byte_source import open_source
 from ..io.durable import read_file
+from ..schema.fields import Field
+from ..schema.statistics import ColumnStatistics
 from ..types import Int64s
 from ..vfs import Vfs
 
@@ -144,7 +151,37 @@ def _rises(vfs: Vfs, path: str, frame: StoredFrame) -> bool:
     if not frame.header.records or frame.header.min_timestamp == frame.header.max_timestamp:
         return True
     (found,) = frames_at(vfs, path, [(frame.position, frame.header.length)])
-    return bool(np.all(np.diff(found.columns().timestamps) >= 0))
+    return bool(np.all(np.diff(_times(found)) >= 0))
+
+
+def _times(frame: StoredFrame) -> Int64s | int:
+    if not frame.header.is_typed:
+        return frame.columns().timestamps
+    body = pa.py_buffer(frame.rest[: frame.header.body_length])
+    return numbers_of(typed_frames.decode_projected(frame.header, body, None)["timestamp"])
+
+
+class ColumnFacts(NamedTuple):
+    """One column of a typed frame: how it is stored, and its statistics if they are sound."""
+
+    field: Field
+    storage: StoredColumn | None
+    """None if it is null in all rows."""
+    statistics: ColumnStatistics | None
+
+
+def typed_columns(frame: StoredFrame, schemas: Schemas) -> tuple[int, list[ColumnFacts]]:
+    """The schema version of a typed frame whose bytes are checked, and the columns of that version.
+
+    Raises:
+        BrokenFrameError: the body is not what its header says.
+    """
+    body = frame.rest[: frame.header.body_length]
+    version = typed_frames.schema_version(body)
+    stored = {column.field_id: column for column in stored_columns(body)}
+    known = typed_frames.read_statistics(frame.header, lambda length: body[:length])
+    fields = schemas.get(version).fields
+    return version, [ColumnFacts(f, stored.get(f.id), known.get(f.id)) for f in fields]
 
 
 def _size(vfs: Vfs, path: str) -> int:

@@ -43,7 +43,7 @@ from ..schema.fields import Field, SchemaVersion
 from ..schema.rows import TypedRows
 from .array_reader import ArrayReader, Directory
 from .arrow_message import Piece
-from .buffer_encodings import Stored
+from .buffer_encodings import NAMES, Stored
 from .column_buffers import Part, lay_out
 from .encoding_choice import Choices, compressor_of
 
@@ -108,6 +108,16 @@ class Preamble(NamedTuple):
             + self.nodes * _NODE.itemsize
             + self.buffers * _BUFFER.itemsize
         )
+
+
+class StoredColumn(NamedTuple):
+    """How a body stores one column: bytes as stored and decoded, and how each buffer is packed."""
+
+    field_id: int
+    stored: int
+    raw: int
+    codecs: tuple[str, ...]
+    encodings: tuple[str, ...]
 
 
 def encode_body(
@@ -182,6 +192,31 @@ def read_statistics(preamble: Preamble, prefix: bytes | memoryview) -> bytes | N
         return None
     found = bytes(prefix[PREAMBLE_BYTES:end])
     return found if crc32c(found) == preamble.statistics_crc else None
+
+
+def stored_columns(body: bytes | memoryview) -> list[StoredColumn]:
+    """The columns of a body as its directory describes them, for people.
+
+    Raises:
+        BrokenFrameError: the directory contradicts itself.
+    """
+    buffer = pa.py_buffer(body)
+    places, directory = _read_directory(read_preamble(body), buffer)
+    found = []
+    for number, (_, _, first, last) in places.items():
+        encodings = directory.encodings[first:last]
+        if any(each >= len(NAMES) for each in encodings):
+            raise BrokenFrameError(f"a buffer has encoding {max(encodings)}, which is unknown")
+        found.append(
+            StoredColumn(
+                number,
+                sum(directory.stored[first:last]),
+                sum(directory.raw[first:last]),
+                tuple(CODECS[each] for each in directory.codecs[first:last]),
+                tuple(NAMES[each] for each in encodings),
+            )
+        )
+    return found
 
 
 def decode_columns(

@@ -81,7 +81,7 @@ def to_ddl(fields: Iterable[Field]) -> str:
 
 def _column(field: Field, between: str) -> str:
     rest = "" if field.nullable else " NOT NULL"
-    return f"{quoted(field.name)}{between}{_type(field)}{rest}"
+    return f"{quoted(field.name)}{between}{type_ddl(field)}{rest}"
 
 
 def quoted(name: str) -> str:
@@ -89,7 +89,8 @@ def quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
-def _type(field: Field) -> str:
+def type_ddl(field: Field) -> str:
+    """The type of a column as DDL."""
     kind, types = field.type, pa.types
     known = _ANNOTATIONS.get(kind)
     if known and known.fullmatch(field.annotation):
@@ -98,9 +99,9 @@ def _type(field: Field) -> str:
     if types.is_struct(kind):
         return f"STRUCT<{', '.join(_column(child, ': ') for child in field.children)}>"
     if types.is_list(kind):
-        return f"ARRAY<{_type(field.children[0])}>"
+        return f"ARRAY<{type_ddl(field.children[0])}>"
     if types.is_map(kind):
-        return f"MAP<{', '.join(map(_type, field.children))}>"
+        return f"MAP<{', '.join(map(type_ddl, field.children))}>"
     if types.is_decimal(kind):
         return type_name(kind).upper().replace(" ", "")
     return _WHOLE_INTERVAL.upper() if types.is_duration(kind) else _NAMES[kind]

@@ -12,6 +12,7 @@ from ..errors import InvalidSchemaError
 from ..metadata.schema_files import NewSchema
 from ..schema.document import from_json, to_json
 from ..schema.fields import Field, SchemaVersion, dotted, from_arrow
+from ..schema.keys import check_key_columns
 
 ColumnsLike: TypeAlias = pa.Schema | Sequence[Field]
 """Columns as users give them."""
@@ -46,8 +47,7 @@ def new_schema(
     if not version.fields:
         raise InvalidSchemaError("a typed topic needs at least one column, found none.")
     keys = tuple(_named(version, "key_columns", name).name for name in key_columns)
-    if len(set(keys)) < len(keys):
-        raise InvalidSchemaError(f"key_columns names a column twice: {', '.join(keys)}.")
+    check_key_columns(version.fields, keys)
     if timestamp_column is None:
         return NewSchema(version.fields, keys)
     arguments.instance("timestamp_column", timestamp_column, str, "the name of a column or None")

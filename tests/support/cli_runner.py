@@ -106,3 +106,18 @@ def timed(path: Path, partitions: int = 1, **settings: Any) -> Path:
 def values_of(path: Path, *words: object) -> list[str]:
     """The values that ``cat`` prints."""
     return done("cat", path, TOPIC, "--raw", *words).lines
+
+
+EVENTS_DDL = "id BIGINT NOT NULL, user STRING, ts TIMESTAMP, tags ARRAY<STRING>"
+EVENTS = (
+    '{"id": 1, "user": "ada", "ts": "2026-11-01T09:00:00.000000Z", "tags": ["a", null]}\n'
+    '{"id": 2, "user": "bob", "ts": "2026-11-01T10:00:00.000000Z", "tags": null}\n'
+    '{"id": 3, "user": null, "ts": "2026-11-01T11:00:00.000000Z", "tags": []}\n'
+)
+
+
+def made_typed(path: Path, *words: object, rows: str = EVENTS) -> Path:
+    """A native store with a typed topic, and rows in it."""
+    done("create", path, TOPIC, "--schema", EVENTS_DDL, "--timestamp-column", "ts", *words)
+    done("append", path, TOPIC, "--json", given=rows)
+    return path

@@ -49,6 +49,11 @@ def _amount(found: int | None, low: int, text: str, example: str) -> int:
     return found
 
 
+def names_option(text: str) -> tuple[str, ...]:
+    """Names that commas separate, as the type of an option."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 dry_run = click.option(

@@ -37,16 +37,19 @@ def cat(
     end: int | None,
     at: times.When | None,
     most: int | None,
+    where: str | None,
+    columns: tuple[str, ...],
     form: Form | None,
 ) -> None:
     """Print the records of TOPIC, one partition after another.
 
     With --json each line is an object with topic, partition, offset, timestamp, key, value and
-    headers. Keys and values that are not UTF-8 are printed as base64 in key_b64 and value_b64.
+    headers. Keys and values that are not UTF-8 are printed as base64 in key_b64 and value_b64. A
+    row of a typed topic has _topic, _partition, _offset, _timestamp and its columns.
     """
     if at is not None and start is not None:
         raise click.UsageError("--from and --at both set the start. Pass only one of them.")
-    printer = Printer(topic, form, most)
+    printer = Printer(store, topic, form, most, columns, where)
     partitions = arguments.chosen_partitions(store, topic, partition)
     for each in partitions:
         if printer.is_done:
@@ -58,10 +61,8 @@ def cat(
                 continue
         if first is not None:
             first = first_offset(store, topic, each, first, strict=len(partitions) == 1)
-        for batch in store.read(
-            topic, each, first, end, max_records=printer.left, columns=printer.columns
-        ):
-            printer.show(each, batch)
+        for _ in printer.show(each, first, end):
+            pass
     printer.flush()
 
 

@@ -7,19 +7,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+import pyarrow as pa
 
-from ...checks.inspect import indexes
+from ...checks.inspect import ColumnFacts, indexes, typed_columns
 from ...config import CODECS
 from ...errors import BrokenFrameError, PartitionNotFoundError, StorageError
 from ...format.file_names import segments_directory
 from ...format.frame import HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
 from ...format.frame_scan import StoredFrame, segment_frames
+from ...format.selection import Schemas
 from ...io.io_errors import typed_read_errors
+from ...metadata.schema_files import TopicSchemas
+from ...schema.fields import Field, dotted
+from ...schema.json_writer import json_values
 from ...segments.listing import list_segments, log_path
 from ...store.store import Store
 from ..common import arguments, output
-from ..common.formatting import iso, number, size
+from ..common.formatting import iso, number, printable, size
 from ..common.record_text import record_object
+from ..common.row_text import PLACE, json_line, row_objects
 
 _COLUMNS = {
     KEY: "key", VALUE: "value", HEADERS_BIT: "headers", TIMESTAMPS: "timestamp", SPARSE: "offsets",
@@ -94,6 +100,8 @@ def _native(
     except StorageError as error:
         high_watermark = None
         yield {"kind": "problem", "code": error.code, "message": str(error)}
+    file = store.topic(topic)
+    schemas = TopicSchemas(store.vfs, topic, file.uuid) if file.is_typed else None
     listing = list_segments(store.vfs, directory)
     for base in listing.bases:
         if segment not in (None, base):
@@ -108,7 +116,7 @@ def _native(
         try:
             with typed_read_errors(topic, partition, path):
                 for frame in segment_frames(store.vfs, path, base):
-                    yield _frame(frame, high_watermark)
+                    yield from _frame(frame, high_watermark, schemas)
                     if with_records and high_watermark is not None:
                         yield from _records(store, topic, partition, frame, high_watermark)
         except StorageError as error:
@@ -116,16 +124,25 @@ def _native(
         yield from _index_entries(store, path, base)
 
 
-def _frame(frame: StoredFrame, high_watermark: int | None) -> Entry:
+def _frame(
+    frame: StoredFrame, high_watermark: int | None, schemas: Schemas | None
+) -> Iterator[Entry]:
     header = frame.header
-    return {
+    version, columns = None, list[ColumnFacts]()
+    if header.is_typed and schemas is not None:
+        version, columns = typed_columns(frame, schemas)
+    yield {
         "kind": "frame",
         "position": frame.position,
         "length": header.length,
         "offset": frame.offset,
         "span": header.span,
         "records": header.records,
-        "columns": [name for bit, name in _COLUMNS.items() if header.columns & bit],
+        **({} if version is None else {"schema_version": version}),
+        "columns": [
+            *(name for bit, name in _COLUMNS.items() if header.columns & bit),
+            *(column.field.name for column in columns if column.storage is not None),
+        ],
         "compression": CODECS[header.codec],
         "body_bytes": header.body_length,
         "raw_bytes": header.raw_length,
@@ -135,6 +152,29 @@ def _frame(frame: StoredFrame, high_watermark: int | None) -> Entry:
         "durable_upto": header.recovery_point,
         "visible": None if high_watermark is None else frame.offset + header.span <= high_watermark,
     }
+    yield from map(_column, columns)
+
+
+def _column(column: ColumnFacts) -> Entry:
+    field, storage, known = column
+    entry: Entry = {"kind": "column", "name": field.name, "field_id": field.id}
+    if storage is not None:
+        entry["encodings"] = list(dict.fromkeys(storage.encodings))
+        entry["compression"] = list(dict.fromkeys(storage.codecs))
+        entry["body_bytes"], entry["raw_bytes"] = storage.stored, storage.raw
+    if known is not None:
+        entry["nulls"] = known.nulls
+        entry["min"], entry["max"] = (_bound(each, field) for each in known[:2])
+        if known.has_nan:
+            entry["nan"] = True
+    return entry
+
+
+def _bound(value: Any, field: Field) -> Any:
+    try:
+        return json_values(pa.array([value], field.type), field)[0]
+    except (pa.ArrowException, ValueError, OverflowError):  # statistics are hints; these are wrong
+        return None
 
 
 def _records(
@@ -142,6 +182,14 @@ def _records(
 ) -> Iterator[Entry]:
     end = min(frame.offset + frame.header.span, high_watermark)
     if frame.offset < end:
+        if frame.header.is_typed:
+            schema = store.schema(topic)
+            assert schema is not None
+            columns = [*PLACE, *schema.arrow.names]
+            for batch in store.read(topic, partition, frame.offset, end, columns=columns):
+                for row in row_objects(topic, partition, batch):
+                    yield {"kind": "row", "row": row}
+            return
         for batch in store.read(topic, partition, frame.offset, end):
             for row in batch.to_pylist():
                 yield {"kind": "record", **record_object(topic, partition, row)}
@@ -218,6 +266,10 @@ def _line(entry: Entry) -> str:
         return f"    {' → '.join(fields)}"
     if kind == "record":
         return f"    {_record_text(entry)}"
+    if kind == "row":
+        return f"    {_record_text(entry['row'])}"
+    if kind == "column":
+        return f"    column {_column_text(entry)}"
     fields = [f"{name}={_short(value)}" for name, value in entry.items() if name != "kind"]
     return f"  frame {' '.join(fields)}"
 
@@ -229,6 +281,19 @@ def _short(value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
+def _column_text(entry: Entry) -> str:
+    if "encodings" not in entry:
+        return f"{dotted((entry['name'],))} field_id={entry['field_id']} null in all rows"
+    rest = [
+        f"{name}={_short(value) if isinstance(value, list) else json_line(value)}"
+        for name, value in entry.items()
+        if name not in ("kind", "name")
+    ]
+    return printable(f"{dotted((entry['name'],))} {' '.join(rest)}".encode())
+
+
 def _record_text(entry: Entry) -> str:
-    shown = {name: value for name, value in entry.items() if name not in ("kind", "topic")}
+    shown = {
+        name: value for name, value in entry.items() if name not in ("kind", "topic", "_topic")
+    }
     return json.dumps(shown, ensure_ascii=False)

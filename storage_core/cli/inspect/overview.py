@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from ...metadata.schema_files import RegisteredSchema
+from ...schema.ddl import quoted, to_ddl
+from ...schema.fields import Field
 from ...store.store import Store
 from ..common import arguments, output
-from ..common.formatting import iso, number, plural, settings_text, size
+from ..common.formatting import iso, number, plural, printable, settings_text, size
 from .size_strips import axis_of, strips
 from .store_facts import (
     Lag,
@@ -30,16 +33,17 @@ _STRIP_WIDTH = 60
 @arguments.as_json
 @click.pass_context
 def topics(ctx: click.Context, store: Store, as_json: bool) -> None:
-    """List the topics with their segments, records and size."""
+    """List the topics with their kind, segments, records and size."""
     found = facts_of_topics(store)
     if as_json:
         output.show_json([_summary(topic) for topic in found])
     else:
         output.table(
-            ["topic", ">partitions", ">segments", ">records", ">size"],
+            ["topic", "kind", ">partitions", ">segments", ">records", ">size"],
             [
                 [
                     topic.name,
+                    "?" if topic.file is None else topic.file.kind,
                     number(topic.count),
                     *(["?", "?", "?"] if topic.problem else _figures(topic)),
                 ]
@@ -55,9 +59,10 @@ def topics(ctx: click.Context, store: Store, as_json: bool) -> None:
 @arguments.as_json
 @click.pass_context
 def describe(ctx: click.Context, store: Store, topic: str | None, as_json: bool) -> None:
-    """Show partitions, offsets, segments, size and lag.
+    """Show schema, partitions, offsets, segments, size and lag.
 
-    Shows TOPIC, or all topics. The strip of blocks below the table has a row for each partition:
+    Shows TOPIC, or all topics. The schema of a typed topic is shown as create --schema takes it,
+    with all its versions. The strip of blocks below the table has a row for each partition:
     the higher a block, the more bytes the partition got at that time (at that offset, if the
     layout stores no timestamps).
     """
@@ -92,7 +97,8 @@ def _figures(topic: TopicFacts) -> list[str]:
 
 
 def _summary(topic: TopicFacts) -> dict[str, Any]:
-    shown: dict[str, Any] = {"topic": topic.name, "partitions": topic.count}
+    kind = None if topic.file is None else topic.file.kind
+    shown: dict[str, Any] = {"topic": topic.name, "kind": kind, "partitions": topic.count}
     if topic.problem is not None:
         return {**shown, "problem": {"code": topic.problem.code, "message": str(topic.problem)}}
     return {
@@ -104,10 +110,23 @@ def _summary(topic: TopicFacts) -> dict[str, Any]:
 
 
 def _details(topic: TopicFacts) -> dict[str, Any]:
+    file = topic.file
     return {
         **_summary(topic),
-        "created_at": topic.created_at,
-        "settings": dict(topic.settings or {}),
+        "created_at": "" if file is None else file.created_at,
+        "settings": dict(topic.settings),
+        "schema": to_ddl(topic.schemas[-1].schema.fields) if topic.schemas else None,
+        "schema_versions": [
+            {
+                "version": schema.version,
+                "origin": origin,
+                "created_at": created_at,
+                "schema": to_ddl(schema.fields),
+            }
+            for schema, origin, created_at in topic.schemas
+        ],
+        "key_columns": [] if file is None else list(file.key_columns),
+        "timestamp_column": None if file is None else file.timestamp_column,
         "partitions": [_partition_details(partition) for partition in topic.partitions],
     }
 
@@ -134,9 +153,11 @@ def _partition_details(partition: PartitionFacts) -> dict[str, Any]:
 
 def _describe_topic(topic: TopicFacts) -> None:
     output.line()
-    output.line(f"{topic.name}  {plural(topic.count, 'partition')}", style="bold")
+    kind = "" if topic.file is None else f"{topic.file.kind}, "
+    output.line(f"{topic.name}  {kind}{plural(topic.count, 'partition')}", style="bold")
     if topic.settings:
         output.line(f"settings  {settings_text(topic.settings)}")
+    _describe_schema(topic)
     output.table(
         [">partition", ">start", ">end", ">records", ">segments", ">size", "state"],
         [
@@ -165,6 +186,31 @@ def _describe_topic(topic: TopicFacts) -> None:
     low, high = axis.ends
     between = "·" * max(1, _STRIP_WIDTH - 2 - len(low) - len(high))
     output.line(f"{'':>9}  {low} {between} {high}", style="dim")
+
+
+def _describe_schema(topic: TopicFacts) -> None:
+    if topic.file is None or not topic.schemas:
+        return
+    output.line(f"schema  {printable(to_ddl(topic.schemas[-1].schema.fields).encode())}")
+    if topic.file.key_columns:
+        keys = ", ".join(map(quoted, topic.file.key_columns))
+        output.line(f"key columns  {printable(keys.encode())}")
+    if topic.file.timestamp_column is not None:
+        named = quoted(topic.file.timestamp_column)
+        output.line(f"timestamp column  {printable(named.encode())}")
+    output.table(
+        [">schema version", "origin", "created at", "new or changed columns"],
+        list(_version_rows(topic.schemas)),
+    )
+
+
+def _version_rows(schemas: Sequence[RegisteredSchema]) -> Iterator[list[str]]:
+    before: Mapping[int, Field] = {}
+    for schema, origin, created_at in schemas:
+        changed = [field for field in schema.fields if before.get(field.id) != field]
+        before = {field.id: field for field in schema.fields}
+        text = printable(to_ddl(changed).encode())
+        yield [str(schema.version), origin, created_at, text]
 
 
 def show_lags(lags: Sequence[Lag]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from ...checks.inspect import Contents, contents, time_order
 from ...errors import StorageError
 from ...format.file_names import segments_directory
+from ...metadata.schema_files import RegisteredSchema
+from ...metadata.topic_file import TopicFile
 from ...segments.listing import list_segments
 from ...store.store import Store
 from ...types import SegmentInfo
@@ -58,14 +60,25 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic; ``problem`` says why its partitions cannot be read."""
+    """One topic; ``problem`` says why its partitions cannot be read.
+
+    ``schemas`` are the schema versions of a typed topic, the published one last.
+    """
 
     name: str
-    count: int = 0
-    created_at: str = ""
-    settings: Mapping[str, Any] | None = None
+    file: TopicFile | None = None
+    schemas: tuple[RegisteredSchema, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
     problem: StorageError | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of partitions."""
+        return 0 if self.file is None else self.file.partitions
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {} if self.file is None else self.file.settings
 
     @property
     def records(self) -> int:
@@ -102,15 +115,16 @@ def facts_of_topic(store: Store, name: str, *, times: bool = False) -> TopicFact
         TopicNotFoundError: the topic does not exist.
     """
     found = store.topic(name)
-    known = TopicFacts(name, found.partitions, found.created_at, found.settings)
+    known = TopicFacts(name, found)
     try:
+        schemas = tuple(store.schema_versions(name)) if found.is_typed else ()
         partitions = tuple(
             _facts_of_partition(store, name, partition, times)
             for partition in range(found.partitions)
         )
     except StorageError as error:
         return replace(known, problem=error)
-    return replace(known, partitions=partitions)
+    return replace(known, partitions=partitions, schemas=schemas)
 
 
 def facts_of_topics(store: Store, *, times: bool = False) -> list[TopicFacts]:

@@ -34,13 +34,15 @@ def tail(
     follow: bool,
     most: int | None,
     interval: float,
+    where: str | None,
+    columns: tuple[str, ...],
     form: Form | None,
 ) -> None:
     """Print the last records of TOPIC; -f follows new ones.
 
     Ctrl-C ends the command with exit code 0.
     """
-    printer = Printer(topic, form, most)
+    printer = Printer(store, topic, form, most, columns, where)
     follower = _Follower(store, topic, partition, lines, printer)
     try:
         follower.poll()
@@ -93,11 +95,8 @@ class _Follower:
                 offset=start,
             )
         if start < end and not self._printer.is_done:
-            for batch in self._store.read(
-                self._topic, partition, start, end, columns=self._printer.columns
-            ):
-                self._printer.show(partition, batch)
-                self._next[partition] = batch["offset"][-1].as_py() + 1
+            for reached in self._printer.show(partition, start, end):
+                self._next[partition] = reached
             self._next[partition] = end
 
     def _ends(self) -> Iterator[tuple[int, int]]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ..._version import __version__
+from ...schema.ddl import type_ddl
 from ..common.formatting import duration, moment, number, plural, settings_text, size
 from ..inspect.size_strips import axis_of
-from ..inspect.store_facts import Lag, PartitionFacts, out_of_order
+from ..inspect.store_facts import Lag, PartitionFacts, TopicFacts, out_of_order
 from .charts import MOST_ROWS, Bar, columns, share_bar, timeline
 from .statistics import Compression, Flow, Sizes, StoreReport, TopicReport
 from .style import STYLE
@@ -18,6 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 _TILE_DIGITS = 8
+_MOST_COLUMNS = 100
 
 
 def page(report: StoreReport) -> str:
@@ -93,7 +95,8 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
     if facts.problem is not None:
         tag = f'<span class="tag error">{escape(facts.problem.code)}</span>'
         return _card(escape(facts.name), f"<p>{tag} {escape(str(facts.problem))}</p>")
-    summary = f"{plural(facts.count, 'partition')} · {number(facts.records)} records · "
+    kind = "" if facts.file is None else f"{facts.file.kind} topic · "
+    summary = f"{kind}{plural(facts.count, 'partition')} · {number(facts.records)} records · "
     parts = [
         f'<div class="head"><h2>{escape(facts.name)}</h2>'
         f'<span class="soft">{summary}{size(facts.size)}</span></div>'
@@ -101,6 +104,7 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
     if facts.settings:
         settings = escape(settings_text(facts.settings))
         parts.append(f'<p class="soft">Settings: {settings}</p>')
+    parts += _schema(facts)
     late = out_of_order(facts.partitions)
     if late is not None:
         parts.append(
@@ -113,6 +117,30 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
     if of_topic:
         parts.append(f"<h3>Consumer groups</h3>{_lags(of_topic)}")
     return f'<section class="card">{"".join(parts)}</section>'
+
+
+def _schema(facts: TopicFacts) -> list[str]:
+    if facts.file is None or not facts.schemas:
+        return []
+    schema, origin, created_at = facts.schemas[-1]
+    keys, timestamp = facts.file.key_columns, facts.file.timestamp_column
+    rows = [
+        [
+            escape(field.name),
+            escape(type_ddl(field)),
+            "" if field.nullable else "not null",
+            ", ".join(["key"] * (field.name in keys) + ["timestamp"] * (field.name == timestamp)),
+        ]
+        for field in schema.fields[:_MOST_COLUMNS]
+    ]
+    rest = len(schema.fields) - len(rows)
+    more = f'<p class="soft">and {plural(rest, "column")} more</p>' if rest > 0 else ""
+    versions = plural(len(facts.schemas), "version")
+    return [
+        f"<h3>Schema</h3>"
+        f'<p class="soft">version {schema.version} by {origin} at {escape(created_at)}; '
+        f"{versions}</p>{_table(['column', '*type', '', ''], rows)}{more}"
+    ]
 
 
 def _segments(partitions: Sequence[PartitionFacts]) -> str:

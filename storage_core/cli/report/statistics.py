@@ -13,8 +13,9 @@ from ...config import CODECS
 from ...errors import StorageError
 from ...format.frame_scan import segment_frames
 from ...format.record_sizes import record_bounds
+from ...schema.rows import row_bounds
 from ...store.store import Store
-from ...types import Int64s, Problem
+from ...types import Int64s, Integers, Problem
 from ..inspect.store_facts import (
     Lag,
     PartitionFacts,
@@ -55,7 +56,7 @@ class Compression:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of key, value and headers per record; ``counts[i]`` counts those up to ``2**i``."""
+    """Bytes per record; ``counts[i]`` counts those up to ``2**i``."""
 
     measured: int
     counts: tuple[int, ...]
@@ -152,17 +153,20 @@ def _flow(seen: Int64s) -> Flow:
 
 
 def _sizes(store: Store, facts: TopicFacts, sample: int, advance: Advance) -> Sizes | None:
-    found: list[Int64s] = []
+    found: list[Integers] = []
+    is_typed = facts.file is not None and facts.file.is_typed
+    columns = None if is_typed else ("key", "value", "headers")
     for partition in facts.partitions:
         try:
             for batch in store.read(
-                facts.name,
-                partition.partition,
-                max_records=sample,
-                columns=("key", "value", "headers"),
+                facts.name, partition.partition, max_records=sample, columns=columns
             ):
-                columns = (batch["key"], batch["value"], batch["headers"])
-                found.append(np.diff(record_bounds(*columns, batch.num_rows)))
+                if is_typed:
+                    bounds = row_bounds(batch.columns, batch.num_rows)
+                else:
+                    key, value, headers = batch.columns
+                    bounds = record_bounds(key, value, headers, batch.num_rows)
+                found.append(np.diff(bounds))
         except StorageError:  # the check reports it
             pass
         advance(f"records of {facts.name}-{partition.partition}", partition.size)

@@ -18,8 +18,8 @@ def test_topics_and_describe_show_every_layout(tmp_path: Path, layout: str) -> N
     assert (found["topic"], found["partitions"], found["records"]) == (TOPIC, 2, 6)
     assert found["bytes"] > 0
     head, line = done("topics", tmp_path).lines
-    assert head.split() == ["topic", "partitions", "segments", "records", "size"]
-    assert line.split()[:4] == [TOPIC, "2", "2", "6"]
+    assert head.split() == ["topic", "kind", "partitions", "segments", "records", "size"]
+    assert line.split()[:5] == [TOPIC, "records", "2", "2", "6"]
     shown = done("describe", tmp_path, TOPIC, "--json").json
     assert shown["layout"] == layout
     ends = [part["end"] for part in shown["topics"][0]["partitions"]]
@@ -99,7 +99,7 @@ def test_holes_of_compaction_are_no_records(tmp_path: Path, layout: str) -> None
     left = compacted(tmp_path, layout)
     (found,) = done("topics", tmp_path, "--json").json
     assert found["records"] == left
-    assert done("topics", tmp_path).lines[1].split()[3] == str(left)
+    assert done("topics", tmp_path).lines[1].split()[4] == str(left)
     (topic,) = done("describe", tmp_path, "--json").json["topics"]
     (partition,) = topic["partitions"]
     assert (topic["records"], partition["records"], partition["end"]) == (left, left, 80)

@@ -14,7 +14,7 @@ from storage_core import Store
 from storage_core.cli.inspect.store_facts import PartitionFacts, SegmentFacts, TopicFacts
 from storage_core.cli.report.page import page
 from storage_core.cli.report.statistics import StoreReport, TopicReport
-from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, timed
+from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, made_typed, run, timed
 from tests.support.stores import T0, overwrite
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -133,7 +133,7 @@ def test_a_number_that_is_wider_than_its_tile_gets_a_smaller_font(tmp_path: Path
     path = tmp_path / "log"
     facts = SegmentFacts(0, 1, "x", 1, False, 1_234_567_890)
     partition = PartitionFacts(TOPIC, 0, 0, 1, (facts,), False)
-    topic = TopicReport(TopicFacts(TOPIC, 1, "", {}, (partition,)), None, None, None)
+    topic = TopicReport(TopicFacts(TOPIC, partitions=(partition,)), None, None, None)
     text = page(StoreReport(str(path), "native", T0, (topic,), (), None))
     assert '<b class="long">1,234,567,890</b><span>records' in text
     assert "<b>1</b><span>topics" in text
@@ -175,3 +175,20 @@ def test_the_page_says_when_times_are_out_of_order(tmp_path: Path) -> None:
         for time in (3, 4, 2):
             store.append(TOPIC, 0, [b"v"], timestamps=[time])
     assert "times out of order" in report(tmp_path / "log").text
+
+
+def test_a_typed_topic_shows_its_schema_and_the_sizes_of_its_rows(tmp_path: Path) -> None:
+    made_typed(tmp_path, "--key-columns", "user")
+    done("alter", tmp_path, TOPIC, "--add-column", "`<b>` DECIMAL(10, 2)")
+    text = done("report", tmp_path).out
+    found = _Page(text)
+    assert "typed topic · 1 partition · 3 records" in text
+    assert "version 2 by alter at" in text
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text.partition("<h3>Schema")[2].partition("</table>")[0]
+    assert '<td>user</td><td class="wide">STRING</td><td></td><td>key</td>' in text
+    assert '<td>id</td><td class="wide">BIGINT</td><td>not null</td><td></td>' in text
+    assert "<td>timestamp</td>" in text
+    assert "Record sizes" in text
+    assert "2026-11-01 09:00:00Z" in text
+    assert not found.open
