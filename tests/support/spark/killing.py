@@ -129,8 +129,8 @@ class KillingStreamReader(CursusStreamReader):
         return {**super().__getstate__(), "deaths": self._deaths}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._deaths = state.pop("deaths")
         super().__setstate__(state)
-        self._deaths = state["deaths"]
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
