@@ -29,6 +29,8 @@ from cursus_spark.stream.reader import CursusStreamReader
 from cursus_spark.stream.writer import CursusStreamWriter
 from cursus_spark.write.writer import CursusWriter
 from storage_core import Store
+from storage_core.predicate.binder import bind
+from storage_core.predicate.parser import parse
 from tests.support.paths import ROOT
 
 ROWS = StructType([StructField("value", BinaryType())])
@@ -50,6 +52,7 @@ FORBIDDEN = (
     "numpy.typing",
     "pandas",
     "pyarrow.compute",
+    "sqlglot",
     "storage_core.brokers",
     "storage_core.checks",
     "storage_core.cli",
@@ -160,6 +163,31 @@ def test_a_writing_task_imports_only_what_it_uses(path: str, task: Callable[[str
     assert forbidden(modules) == []
     assert [name for name in modules if name.startswith(READS)] == []
     assert len(ours(modules)) <= MOST_OF_OURS, ours(modules)
+
+
+SCAN = """
+import pickle, sys
+from storage_core import Store
+(path,) = pickle.load(sys.stdin.buffer)
+with Store.open(path) as store:
+    assert store.scan("t").to_table().num_rows == 3
+print("sqlglot" in sys.modules)
+with Store.open(path) as store:
+    assert store.scan("t", where="_offset > 0").to_table().num_rows == 2
+print("sqlglot" in sys.modules)
+"""
+TEST = """
+import pickle, sys
+bound, columns = pickle.load(sys.stdin.buffer)
+assert bound.mask(columns, 2).to_pylist() == [False, True]
+print("sqlglot" in sys.modules)
+"""
+
+
+def test_sqlglot_is_imported_where_a_predicate_is_parsed_and_only_there(path: str) -> None:
+    assert run(SCAN, path) == ["False", "True"]
+    bound = bind(parse("id > 1"), pa.schema([("id", pa.int64())]))
+    assert run(TEST, bound, {"id": pa.array([1, 2])}) == ["False"]
 
 
 @pytest.mark.parametrize("package", [storage_core, cursus_spark])

@@ -119,7 +119,7 @@ class _Binder:
             above = dotted(name.parts[:position])
             if not pa.types.is_struct(kind):
                 raise self._refusal(
-                    name.place, f"{above} is of type {kind} and has no field {part}"
+                    name.place, f"{above} is of type {kind} and has no field {dotted((part,))}"
                 )
             inner = self._field(name, list(kind), part, name.parts[:position])
             fields.append(inner.name)

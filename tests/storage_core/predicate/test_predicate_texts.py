@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,18 @@ from hypothesis import strategies as st
 from storage_core.errors import InvalidPredicateError, StorageError
 from storage_core.predicate.binder import bind
 from storage_core.predicate.bound import Bound
-from storage_core.predicate.expressions import Comparison, Every, IsNull, Not, Some, Truth, Value
-from storage_core.predicate.parser import MAX_DEPTH, MAX_TEXT, parse
+from storage_core.predicate.expressions import (
+    Comparison,
+    Every,
+    IsNull,
+    Name,
+    Not,
+    Some,
+    Truth,
+    Value,
+)
+from storage_core.predicate.parser import MAX_TEXT, parse
+from storage_core.predicate.tokens import MAX_DEPTH
 
 SCHEMA = pa.schema(
     [
@@ -99,6 +110,60 @@ def test_what_spark_would_guess_or_refuse_is_refused_at_its_place(text: str) -> 
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 -- b", "a = 1 /* b */", "/*+ b */ a = 1", "{# b #} a = 1", "a = 1 {# b", "a = 1;",
+        "a = 1; b = 2", "a in (1,)", "a in (,1)", "a in (1 2)", "a in ()", "a in 1",
+        "a in (select 1)", "a in [1]", "a in ((1))", "a in (1, (2))", "a between 1 2",
+        "a between symmetric 1 and 2", "a isnull", "a notnull", "a is not distinct from b",
+        "a is true", "a is null is null", "a = b is null", "a = b = c", "a < b = c", "a = not b",
+        "a = 1 in (2)", "a = b between 1 and 2", "a = any(1)", "a = all (1, 2)",
+        "exists (select 1)", "(select 1)", "select a", "(a, b) = (1, 2)", "a = 1 as b", "a b",
+        "a = 1 b", "case when a then b end", "if(a, b, c)", "current_date() = a", "a = n'b'",
+        "a = r'b'", "a = u&'b'", "a = b'0'", "a = _utf8'b'", "a = 'b' 'c'", "a::int = 1",
+        "a[0] = 1", "a:b = 1", "a.* = 1", "* = 1", "a || b = 'c'", "a + 1 = 2", "a - 1 = 2",
+        "a -1 = 2", "a * 2 = 2", "a % 2 = 0", "-a = 1", "+a = 1", "- -1 = a", "+-1 = a",
+        "-+1 = a", "-(1) = a", "-'1' = a", "~a = 1", "!a", "a !in (1)", "not", "not not", "a and",
+        "a or or b", "a and and b", "a & b", "a << 1 = 2", "a < < 1", "a < = 1", "a ! = 1",
+        "a like 'b'", "a not like 'b'", "a rlike 'b'", "a ilike any ('b')", "a collate b = 'c'",
+        "interval '1' day + '2' hour = a", "a = interval 1 day", "a = interval '1 day'",
+        "a = interval '1' day '2' hour", "a = interval '1' day to second to hour", "a = date 5",
+        "a = time'00:00'", "a = timestamp_s'2026-01-01'", "a = date'2026-01-01'.b", "a = 5.b",
+        "a.5 = 1", "a.in = 1", "a..b = 1", ".a = 1", "a. = 1", "a = @b", "a = :b", "a = ?",
+        "a = $1", "a = ${b}", "{{ a }} = 1", "a = 1e", "a = 1_000", "a = 0b1", "a = 0x1",
+        "a€ = 1", "a\x00 = 1", "a = x'0g'", "a = x'", "a = 'b", 'a = "b', "a = `b", "a = ``",
+        "(a", "a)", ")(", "()", "a = ()", "array(1) = a", "map(a, b) is null",
+        "a within group (b)", "a over (b)", "lambda x: x", "x -> x = 1",
+        "a at time zone 'UTC' = b", "a escape 'b'", "prior a = 1", "a overlaps b",
+    ],
+)  # fmt: skip
+def test_the_rest_of_sql_is_refused_at_its_place(text: str) -> None:
+    """sqlglot understands most of these, and some it would take for another predicate."""
+    with pytest.raises(
+        InvalidPredicateError, match=r"^where: .+, at character \d+: .*».*«"
+    ) as found:
+        parse(text)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "case", "if", "next", "prior", "any", "all", "exists", "current_date", "map", "array",
+        "select", "interval", "date", "timestamp", "to", "day", "like", "values", "row",
+        "distinct", "symmetric", "x", "n", "escape", "as", "end", "key", "user", "time", "left",
+    ],
+)  # fmt: skip
+def test_words_of_sql_are_names_of_columns(name: str) -> None:
+    for text in (f"{name} = 5", f"5 = {name}", f"a.{name} = 5", f"not {name}.a <=> 5"):
+        found = parse(text).condition
+        comparison = found.condition if isinstance(found, Not) else found
+        assert isinstance(comparison, Comparison), text
+        (column,) = (each for each in (comparison.left, comparison.right) if isinstance(each, Name))
+        assert column.parts in ((name,), ("a", name), (name, "a")), text
+
+
 def test_not_binds_more_tightly_than_and_which_binds_more_tightly_than_or() -> None:
     found = parse("a or not b and c or NOT NOT d").condition
     assert isinstance(found, Some)
@@ -150,13 +215,18 @@ def test_the_exact_case_takes_precedence_and_doubt_is_refused() -> None:
         ("(id = 1", r"this parenthesis is not closed, at character 1: »\(«id = 1"),
         ("id = 1)", r"\) is not understood here"),
         ("(id = 1) = true", r"found a condition, at character 1: »\(id = 1\)« = true"),
-        ("(id = 1) is null", "expected a column before IS"),
-        ("id in (1", "expected , or \\)"),
+        ("(id = 1) is null", r"found a condition, at character 1: »\(id = 1\)« is null"),
+        ("5 is null", "expected a column before IS"),
+        ("id in (1", r"this parenthesis is not closed, at character 7: id in »\(«1"),
+        ("id in (1 2)", "2 is not understood here"),
+        ("id in ()", "expected literals in the list of IN"),
         ("id in (user)", "expected a literal in the list of IN"),
         ("id in 1", r"expected \( after IN"),
-        ("id between 1 or 2", "expected AND after the first value of BETWEEN"),
+        ("id between 1 or 2", "or is not understood here"),
+        ("id between 1 2", "expected AND after the first value of BETWEEN, at character 14"),
         ("id is true", "expected NULL after IS"),
-        ("id not = 1", "= is not understood here"),
+        ("id not = 1", "(not|=) is not understood here"),
+        ("id.`\n` = 1", r"id is of type int64 and has no field `\\n`"),
         ("5", "expected a condition, found a literal"),
         ("1 = 1", "expected a column on one side of ="),
         ("order = 1", "there is no column order; the columns are id, ID2, amount"),
@@ -205,7 +275,18 @@ def test_sizes_are_limited() -> None:
         parse("a" * (MAX_TEXT + 1))
     many = bound(" or ".join(f"id = {number}" for number in range(10_000)))
     assert many.mask({"id": pa.array([5, 20_000])}, 2).to_pylist() == [True, False]
-    assert isinstance(parse("not " * 10_001 + "a").condition, Not)
+    assert isinstance(parse("not " * (MAX_DEPTH - 1) + "a").condition, Not)
+    for text in ("not " * 10_001 + "a", "(not " * MAX_DEPTH + "a" + ")" * MAX_DEPTH):
+        with pytest.raises(InvalidPredicateError, match="levels of parentheses"):
+            parse(text)
+
+
+def test_a_call_near_the_end_of_the_stack_is_a_typed_error() -> None:
+    def at_depth(left: int) -> object:
+        return at_depth(left - 1) if left else parse("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH)
+
+    with pytest.raises(InvalidPredicateError, match="too many levels of parentheses"):
+        at_depth(sys.getrecursionlimit() - 300)
 
 
 @pytest.mark.parametrize("text", [None, 5, b"a = 1", ["a"]])
