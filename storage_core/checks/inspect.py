@@ -177,7 +177,7 @@ def typed_columns(frame: StoredFrame, schemas: Schemas) -> tuple[int, list[Colum
         BrokenFrameError: the body is not what its header says.
     """
     body = frame.rest[: frame.header.body_length]
-    version = typed_frames.schema_version(body)
+    version = typed_frames.schema_version(frame.header, body)
     stored = {column.field_id: column for column in stored_columns(body)}
     known = typed_frames.read_statistics(frame.header, lambda length: body[:length])
     fields = schemas.get(version).fields

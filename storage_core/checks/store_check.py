@@ -21,6 +21,7 @@ from ..format.file_names import (
     segment_file,
     segments_directory,
 )
+from ..format.frame_scan import StoredFrame
 from ..io import json_files
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
@@ -35,6 +36,7 @@ from ..segments.listing import Listing, list_segments, log_path
 from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
 from ..vfs import FileStat, Vfs
+from .typed_check import TypedCheck
 
 _SUFFIX = ".json"
 # A commit in progress is not a problem; one as old as this was interrupted.
@@ -74,6 +76,8 @@ class Checker:
         self._config = config
         self._catalog = catalog
         self._caches = ReadCaches(vfs, config)
+        self._typed: TypedCheck | None = None
+        """The checks of the current topic, if it is a typed one."""
 
     def run(self) -> Iterator[Problem]:
         """All problems, in the order of the directory tree."""
@@ -117,10 +121,16 @@ class Checker:
                 topic=topic,
             )
         watermark = watermark_file.read(self._vfs, topic, found.uuid.bytes)
+        if watermark is not None and (watermark.schema is not None) != found.is_typed:
+            watermark = None
         if watermark is None:
             path = watermark_file.path_of(topic)
             message = f"{path} is missing or damaged. The next append or repair rebuilds it."
             yield Problem("error", "RECOVERY_NEEDED", message, topic=topic, path=path)
+        self._typed = None
+        if found.is_typed:
+            self._typed = TypedCheck(self._vfs, topic, found, watermark)
+            yield from self._typed.schema_problems()
         for partition in range(found.partitions):
             high_watermark = None if watermark is None else watermark.end(partition)
             yield from self._check_partition(topic, partition, high_watermark)
@@ -248,6 +258,7 @@ class Checker:
                         )
                     for frame in segment.verify():
                         end = frame.end_offset
+                        self._check_frame(frame, partition, path, problems)
                 finally:
                     segment.close()
         except StorageError as error:
@@ -263,6 +274,16 @@ class Checker:
         if problems or end != (following or end):
             self._require_unchanged(listing, base, before)
         return end, problems
+
+    def _check_frame(
+        self, frame: StoredFrame, partition: int, path: str, problems: list[Problem]
+    ) -> None:
+        """Add a problem of a typed frame; of each kind only the first in a segment."""
+        found = None
+        if self._typed is not None:
+            found = self._typed.frame_problem(frame, partition, path)
+        if found is not None and found.code not in {problem.code for problem in problems}:
+            problems.append(found)
 
     def _require_unchanged(self, listing: Listing, base: int, before: FileStat | None) -> None:
         """Raise if a segment was truncated, replaced or unsealed during its check.

@@ -138,7 +138,8 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -
         data = memoryview(vfs.pread(fd, head if part.own_file else size, position))
         header = unpack_header(data)
         if header.is_typed != (part.schema is not None) or (
-            header.is_typed and typed_frames.schema_version(data[HEADER_BYTES:]) != part.schema
+            header.is_typed
+            and typed_frames.schema_version(header, data[HEADER_BYTES:]) != part.schema
         ):
             raise ValueError(f"the frame at byte {position} does not name schema {part.schema}")
         if part.schema is not None and schemas_of is not None:

@@ -271,6 +271,8 @@ class NativeEngine(BaseEngine):
             high_watermark=lambda: self.high_watermarks(topic)[partition],
             log=partial(self._logs.log, topic, partition),
             guard=lambda log: partial(self._written, log),
+            schemas=self.schemas(topic) if found.is_typed else None,
+            key_columns=found.key_columns,
         )
 
     def repair(self) -> list[RecoveryReport]:

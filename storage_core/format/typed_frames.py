@@ -75,27 +75,37 @@ def _read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
         ) from error
 
 
-def decode_rows(header: FrameHeader, rest: bytes | memoryview, schemas: Schemas) -> TypedFrame:
+def decode_rows(
+    header: FrameHeader,
+    rest: bytes | memoryview,
+    schemas: Schemas,
+    names: Collection[str] | None = None,
+) -> TypedFrame:
     """All of a checked frame, in the schema version that it names.
+
+    With ``names`` only these columns are decoded; the others look null.
 
     Raises:
         BrokenFrameError: the body is not what the header and the schema say.
     """
     body = pa.py_buffer(rest[: header.body_length])
-    stored = _schema_of(body, schemas)
-    found = _decode(header, body, stored, stored.positions)
+    stored = schemas.get(schema_version(header, rest))
+    wanted = [field.id for field in stored.fields if names is None or field.name in names]
+    found = _decode(header, body, stored, wanted)
     arrays = [found.get(field.id) for field in stored.fields]
     return TypedFrame(
         TypedRows(stored, arrays, header.records), found.get(OFFSET_DELTA), found.get(TIMESTAMP_ID)
     )
 
 
-def schema_version(rest: bytes | memoryview) -> int:
+def schema_version(header: FrameHeader, rest: bytes | memoryview) -> int:
     """The schema version that a frame names, from the beginning of what follows its header.
 
     Raises:
-        BrokenFrameError: the preamble is cut short or fails its checksum.
+        BrokenFrameError: the frame has records, or its preamble is cut short or fails its checksum.
     """
+    if not header.is_typed:
+        raise BrokenFrameError("the frame has records, expected rows of a typed topic")
     return typed_body.read_preamble(rest).schema_version
 
 
@@ -156,6 +166,31 @@ def _read_statistics(
         return preamble, {}
     text = typed_body.read_statistics(preamble, read(length))
     return preamble, (None if text is None else statistics.from_json(text)) or {}
+
+
+def wrong_statistics(header: FrameHeader, rest: bytes | memoryview, rows: TypedRows) -> str | None:
+    """What is wrong with the statistics of a frame that was decoded; None if they are true.
+
+    Missing ones are not wrong.
+    """
+    preamble = typed_body.read_preamble(rest)
+    if not preamble.statistics_length:
+        return None
+    text = typed_body.read_statistics(preamble, rest[: header.body_length])
+    known = None if text is None else statistics.from_json(text)
+    if known is None:
+        return "the statistics of the frame cannot be read"
+    for field, array in zip(rows.schema.fields, rows.arrays, strict=True):
+        found = known.pop(field.id, None)
+        if found is None:
+            continue
+        if array is None:
+            is_true = found.nulls == header.records
+        else:
+            is_true = statistics.are_true(found, array)
+        if not is_true:
+            return f"the statistics of column {dotted((field.name,))} do not hold for its values"
+    return f"the frame has statistics of unknown columns: {sorted(known)}" if known else None
 
 
 def _schema_of(body: pa.Buffer, schemas: Schemas) -> SchemaVersion:

@@ -77,12 +77,13 @@ class Maintainer:
 
     def _maintain(self, topic: str) -> None:
         store, stop = self._store, self._stopping.is_set
-        config: StoreConfig = store.topic(topic).config(self._config)
+        found = store.topic(topic)
+        config: StoreConfig = found.config(self._config)
         dropped = store.retain(topic)
         if dropped:
             count = sum(map(len, dropped.values()))
             _log.info("retention of topic %r deleted %d segments", topic, count)
-        if "compact" in config.cleanup_policy:
+        if "compact" in config.cleanup_policy and found.has_keys:
             _log_reports(store.compact(topic, stop=stop))
         if config.merge_below_bytes is not None:
             _log_reports(

@@ -61,6 +61,10 @@ class PublishedTopics:
                 self._schemas[found.uuid] = known
             return known
 
+    def key_columns(self, topic: str) -> tuple[str, ...]:
+        """The key columns of a typed topic."""
+        return self._catalog.get(topic).key_columns
+
     def current(self, topic: str) -> SchemaVersion:
         """The published schema of a typed topic.
 

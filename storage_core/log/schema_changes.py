@@ -8,6 +8,7 @@ from ..io.io_errors import typed_write_errors
 from ..metadata.schema_files import Origin, TopicSchemas
 from ..schema.evolution import covers, evolve, merge_versions
 from ..schema.fields import Field, SchemaVersion
+from ..schema.keys import check_key_columns
 from .published import PublishedTopics
 
 
@@ -34,10 +35,12 @@ def register(
         return current
 
     def make(known: Sequence[SchemaVersion], number: int, next_id: int) -> SchemaVersion:
-        return evolve(
+        made = evolve(
             current, wanted,
             add=add, widen=widen, next_id=next_id, version=number, registered=known,
         )  # fmt: skip
+        check_key_columns(made.fields, published.key_columns(topic))
+        return made
 
     with typed_write_errors(f"registering a schema version of topic {topic!r}", topic):
         return schemas.register(current.version, origin, make)

@@ -9,6 +9,10 @@ Records without a key stay. A tombstone stays for ``delete_retention_ms``, so th
 started before sees it. It goes once a pass that ended long enough ago has removed all records of
 its key before it. Offsets never change; where records went there are holes.
 
+The key of a typed row is that of its key columns, nulls included, whatever its schema version. The
+row is a tombstone if all its other columns are null, the timestamp column among them. A topic that
+was created with key columns only has no tombstones: its rows are their keys.
+
 ``Compaction`` holds the passes for every layout, ``NativeCompaction`` what native segments need.
 """
 
@@ -19,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +32,9 @@ import pyarrow as pa
 from ..errors import BrokenFrameError, StoppedError
 from ..format.frame import KEY, decode_body
 from ..format.frame_scan import StoredFrame
+from ..format.numbers import numbers_of
 from ..io.io_errors import typed_read_errors
+from ..lazy import LazyModule
 from ..segments.sealed import Sealed, SealedLog
 from ..types import Int64s
 from .compaction_policy import CleanerCheckpoint, LogToClean
@@ -37,6 +43,11 @@ from .partition import PartitionMaintenance
 from .report import Pace, UpkeepReport
 from .segment_rewriter import Rewritten, SegmentRewriter
 from .segment_swap import Replacer
+
+if TYPE_CHECKING:
+    from . import typed_keys
+else:
+    typed_keys = LazyModule("storage_core.maintenance.typed_keys")
 
 Bools = npt.NDArray[np.bool_]
 
@@ -236,7 +247,10 @@ class Compaction(ABC, Generic[Batch, New]):
 
 
 class NativeCompaction(Compaction[StoredFrame, Rewritten]):
-    """The compaction of native segments, a frame at a time. A dry run has no ``replacer``."""
+    """The compaction of native segments, a frame at a time. A dry run has no ``replacer``.
+
+    ``key_columns`` are those of a typed topic.
+    """
 
     def __init__(
         self,
@@ -245,11 +259,15 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
         high_watermark: int,
         replacer: Replacer | None,
         pace: Pace,
+        key_columns: Sequence[str] = (),
     ) -> None:
         super().__init__(of, f"topics/{of.topic}/{of.partition}/cleaned.json", pace)
         self._files = files
         self._high_watermark = high_watermark
         self._replacer = replacer
+        self._typed = None
+        if files.schemas is not None:
+            self._typed = typed_keys.TypedKeys(files.schemas, key_columns)
 
     def held(self) -> AbstractContextManager[None]:
         return self._writing().held()
@@ -268,12 +286,23 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
 
     def keyed(self, batch: StoredFrame, start: int) -> Keyed | None:
         header, files = batch.header, self._files
-        if batch.end_offset <= start or not header.columns & KEY:
+        if batch.end_offset <= start or not header.records:
             return None
         with typed_read_errors(files.topic, files.partition, files.directory):
-            body = decode_body(header, batch.rest)
-            if body is None:
-                raise BrokenFrameError("a frame with keys has no body", offset=batch.offset)
+            if self._typed is None:
+                return self._keyed_records(batch)
+            key, null, deltas = self._typed.of_frame(header, batch.rest)
+        rows = np.arange(header.records)
+        offsets = rows if deltas is None else numbers_of(deltas).astype(np.int64)
+        return Keyed(header.records, rows, offsets + batch.offset, digests(key, self._seed), null)
+
+    def _keyed_records(self, batch: StoredFrame) -> Keyed | None:
+        header = batch.header
+        if not header.columns & KEY:
+            return None
+        body = decode_body(header, batch.rest)
+        if body is None:
+            raise BrokenFrameError("a frame with keys has no body", offset=batch.offset)
         columns = dict(zip(body.schema.names, body.columns, strict=True))
         key, value, deltas = columns["key"], columns.get("value"), columns.get("offset_delta")
         present: Bools = key.is_valid().to_numpy(zero_copy_only=False)

@@ -62,13 +62,14 @@ def _rest(replacer: Replacer, segment: Sealed, offset: int, pace: Pace) -> Rewri
             if frame.offset >= offset:
                 writer.carry(frame)
             elif frame.end_offset > offset:
-                writer.add(frame, rows=_rows_from(frame, offset), codec=frame.header.codec)
+                rows = _rows_from(replacer.files, frame, offset)
+                writer.add(frame, rows=rows, codec=frame.header.codec)
             pace.advance(frame.header.length)
         return writer.finish()
 
 
-def _rows_from(frame: StoredFrame, offset: int) -> Int64s:
-    deltas = frame.columns().offsets
+def _rows_from(files: SealedLog, frame: StoredFrame, offset: int) -> Int64s:
+    deltas = frame.columns(files.schemas).offsets
     first = offset - frame.offset
     if deltas is not None:
         first = int(np.searchsorted(deltas, first))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..config import Compression, StoreConfig
 from ..errors import RecoveryNeededError
+from ..format.selection import Schemas
 from ..io.io_errors import typed_read_errors
 from ..log.partition_log import PartitionLog
 from ..segments.deletion_markers import drop_segments
@@ -27,7 +28,10 @@ from .segment_swap import Replacer
 
 
 class NativeMaintenance(PartitionMaintenance):
-    """One partition. ``log`` and ``guard`` are used only where something may change."""
+    """One partition. ``log`` and ``guard`` are used only where something may change.
+
+    ``schemas`` and ``key_columns`` are those of a typed topic.
+    """
 
     def __init__(
         self,
@@ -40,13 +44,16 @@ class NativeMaintenance(PartitionMaintenance):
         high_watermark: Callable[[], int],
         log: Callable[[], PartitionLog],
         guard: Callable[[PartitionLog], Guard],
+        schemas: Schemas | None = None,
+        key_columns: Sequence[str] = (),
     ) -> None:
         super().__init__(vfs, topic, partition, config, topic_uuid)
         self._caches = caches
         self._high_watermark = high_watermark
         self._log = log
         self._guard = guard
-        self._files = SealedLog(vfs, topic, partition)
+        self._key_columns = key_columns
+        self._files = SealedLog(vfs, topic, partition, schemas)
 
     def listing(self) -> Listing:
         return list_segments(self.vfs, self._files.directory)
@@ -86,7 +93,9 @@ class NativeMaintenance(PartitionMaintenance):
 
     def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
         replacer = None if dry_run else self._replacer()
-        compaction = NativeCompaction(self, self._files, self.high_watermark(), replacer, pace)
+        compaction = NativeCompaction(
+            self, self._files, self.high_watermark(), replacer, pace, self._key_columns
+        )
         ratio = (
             self.config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
         )

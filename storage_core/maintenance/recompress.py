@@ -57,7 +57,7 @@ def planned_recompression(
 def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level: int) -> int:
     old = new = 0
     for frame in files.frames(segment):
-        columns = frame.columns()
+        columns = frame.columns(files.schemas)
         encoded = finish_frame(
             draft_frame(
                 columns,

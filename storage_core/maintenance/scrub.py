@@ -5,9 +5,12 @@ Bit rot is found this way while there still is a copy elsewhere.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import StoppedError, StorageError
 from ..format.file_names import segments_directory
 from ..io.io_errors import typed_read_errors
+from ..lazy import LazyModule
 from ..log.partition_log import PartitionLog
 from ..segments.index_files import has_sound_indexes, rebuild_indexes
 from ..segments.listing import list_segments, log_path
@@ -17,6 +20,11 @@ from ..types import Problem
 from ..vfs import Vfs
 from .report import Pace
 
+if TYPE_CHECKING:
+    from ..format import typed_frames
+else:
+    typed_frames = LazyModule("storage_core.format.typed_frames")
+
 
 def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
     """What is wrong with a sealed segment or its indexes, every checksum verified."""
@@ -24,6 +32,9 @@ def segment_problems(files: SealedLog, segment: Sealed, pace: Pace) -> tuple[Pro
         end = segment.base
         for frame in files.frames(segment):
             end = frame.end_offset
+            if files.schemas is not None and frame.header.records:
+                with typed_read_errors(files.topic, files.partition, segment.path):
+                    files.schemas.get(typed_frames.schema_version(frame.header, frame.rest))
             pace.advance(frame.header.length)
     except StoppedError:
         raise

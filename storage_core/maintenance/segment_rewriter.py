@@ -2,7 +2,8 @@
 
 The new frames cover every offset that the old ones cover, with or without records: a segment must
 end where the next one begins. Small frames are joined, because each costs as much to read as
-thousands of records. A frame has one timestamp type, so frames of different types are not joined.
+thousands of records. A frame has one timestamp type and one schema version, so frames of different
+ones are not joined. The statistics of a typed frame that is encoded again are computed again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..format.columns import Columns
 from ..format.frame import MAX_SPAN, EncodedFrame, draft_frame, finish_frame
 from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_scan import StoredFrame
+from ..format.selection import Schemas
 from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
 from ..io.durable import write_all
 from ..types import TIMESTAMP_SUPPLIED, Int64s
@@ -41,13 +43,16 @@ class Rewritten(NamedTuple):
 
 
 class SegmentRewriter:
-    """One new segment file. Not thread-safe."""
+    """One new segment file; ``schemas`` are those of a typed topic. Not thread-safe."""
 
-    def __init__(self, vfs: Vfs, path: str, base: int, config: StoreConfig) -> None:
+    def __init__(
+        self, vfs: Vfs, path: str, base: int, config: StoreConfig, schemas: Schemas | None = None
+    ) -> None:
         self._vfs = vfs
         self._path = path
         self._base = base
         self._config = config
+        self._schemas = schemas
         self._indexes = IndexBuilder(config.index_interval_bytes)
         with suppress(FileNotFoundError):  # left by a crash
             vfs.unlink(path)
@@ -78,7 +83,7 @@ class SegmentRewriter:
     def add(self, frame: StoredFrame, *, rows: Int64s | None = None, codec: int) -> None:
         """Add a frame's records, or some of them, under ``codec``; small ones wait for more."""
         header = frame.header
-        columns = frame.columns()
+        columns = frame.columns(self._schemas)
         offsets = columns.offsets
         offsets = np.arange(header.records) if offsets is None else offsets
         if rows is not None:

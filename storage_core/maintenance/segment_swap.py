@@ -76,7 +76,7 @@ class Replacer:
     def rewriter(self, base: int) -> Iterator[SegmentRewriter]:
         """A writer of a new segment; its file is removed if the work fails."""
         path = f"{self.files.directory}/{segment_file(base, REWRITE)}"
-        writer = SegmentRewriter(self._vfs, path, base, self.config)
+        writer = SegmentRewriter(self._vfs, path, base, self.config, self.files.schemas)
         try:
             yield writer
         except BaseException as error:

@@ -104,6 +104,7 @@ class Catalog:
         )
         if new is not None:
             created = topic_file.as_typed(created, new.key_columns, new.timestamp_column)
+            topic_file.check_cleanup(created, created.settings)
         sync_directories(self._vfs, _TOPICS)
         self.sweep()
         existing = self.names()

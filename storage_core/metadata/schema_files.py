@@ -94,6 +94,10 @@ class TopicSchemas:
             found = self._known[version] = self._read(version)
         return found
 
+    def path_of(self, version: int) -> str:
+        """The path of the file of a version."""
+        return f"{self.directory}/{file_name(version)}"
+
     def numbers(self) -> list[int]:
         """The versions that have a file, sorted. A damaged store may lack some."""
         return sorted(
@@ -160,7 +164,7 @@ class TopicSchemas:
         self._replace(f"{self.directory}/{_PUBLISHED}", data)
 
     def _read(self, version: int) -> RegisteredSchema:
-        path = f"{self.directory}/{file_name(version)}"
+        path = self.path_of(version)
         fields = json_files.read(self._vfs, path)
         if fields is None:
             raise self._missing(path)
@@ -189,7 +193,7 @@ class TopicSchemas:
         """Give the file its name durably; False if another writer has taken the number."""
         temporary = self._temporary(_dump(found, self._uuid))
         try:
-            self._vfs.link(temporary, f"{self.directory}/{file_name(found.schema.version)}")
+            self._vfs.link(temporary, self.path_of(found.schema.version))
         except FileExistsError:
             return False
         finally:
@@ -200,8 +204,7 @@ class TopicSchemas:
 
     def _secure(self, version: int) -> None:
         """Write a version again: whoever registered it may have crashed before its fsync."""
-        path = f"{self.directory}/{file_name(version)}"
-        self._replace(path, _dump(self.registered(version), self._uuid))
+        self._replace(self.path_of(version), _dump(self.registered(version), self._uuid))
 
     def _replace(self, path: str, data: bytes) -> None:
         self._vfs.rename(self._temporary(data), path)

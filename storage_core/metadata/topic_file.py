@@ -59,6 +59,11 @@ class TopicFile:
         """Whether its rows have the columns of a schema, not key, value and headers."""
         return self.kind == "typed"
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether compaction knows which records have one key."""
+        return not self.is_typed or bool(self.key_columns)
+
     def config(self, store: StoreConfig) -> StoreConfig:
         """The store's configuration, overridden by this topic's settings."""
         return store.override(self.settings)
@@ -84,6 +89,17 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             )
     checked = StoreConfig().override(settings)
     return {name: getattr(checked, name) for name in settings}
+
+
+def check_cleanup(topic: TopicFile, settings: Mapping[str, Any]) -> TopicFile:
+    """The topic; raise if ``settings`` ask for a compaction that has no key to go by."""
+    if "compact" in settings.get("cleanup_policy", "") and not topic.has_keys:
+        raise ConfigError(
+            f"cleanup_policy is {settings['cleanup_policy']!r}, but the typed topic has no key "
+            "columns, so there is no latest row of a key. Use 'delete', or create the topic with "
+            "key_columns."
+        )
+    return topic
 
 
 def check_partitions(partitions: int) -> int:
@@ -171,4 +187,4 @@ def with_settings(topic: TopicFile, settings: Mapping[str, Any]) -> TopicFile:
     """A copy with some settings changed. None resets a setting to the store's default."""
     merged = {**topic.settings, **settings}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return dataclasses.replace(topic, settings=check_settings(kept))
+    return check_cleanup(dataclasses.replace(topic, settings=check_settings(kept)), kept)

@@ -53,6 +53,31 @@ class ColumnStatistics(NamedTuple):
 
 def column_statistics(array: pa.Array) -> ColumnStatistics | None:
     """The statistics of a column, or None if values of its type have no order that is kept."""
+    found = _exact(array)
+    if found is None or found.minimum is None:
+        return found
+    least, most = found.minimum, found.maximum
+    if isinstance(least, bytes):
+        least, most = least[:MAX_BYTES], _bytes_above(most)
+    elif isinstance(least, str):
+        least, most = _cut(least, MAX_BYTES), _text_above(most)
+    return found._replace(minimum=least, maximum=most)
+
+
+def are_true(known: ColumnStatistics, array: pa.Array) -> bool:
+    """Whether statistics hold for all values of a column: no reader may miss one by them."""
+    found = _exact(array)
+    if found is None or known.nulls != found.nulls or (found.has_nan and not known.has_nan):
+        return False
+    if found.minimum is None:
+        return True
+    if type(known.minimum) is not type(found.minimum) or known.minimum > found.minimum:
+        return False
+    return known.maximum is None or bool(known.maximum >= found.maximum)
+
+
+def _exact(array: pa.Array) -> ColumnStatistics | None:
+    """The statistics of a column with the smallest and largest value as they are."""
     numbers = _comparable(array)
     if numbers is None:
         return None
@@ -66,10 +91,6 @@ def column_statistics(array: pa.Array) -> ColumnStatistics | None:
         return ColumnStatistics(None, None, array.null_count, has_nan)
     found = pc.min_max(numbers)
     least, most = found["min"].as_py(), found["max"].as_py()
-    if isinstance(least, bytes):
-        least, most = least[:MAX_BYTES], _bytes_above(most)
-    elif isinstance(least, str):
-        least, most = _cut(least, MAX_BYTES), _text_above(most)
     return ColumnStatistics(least, most, array.null_count, has_nan)
 
 

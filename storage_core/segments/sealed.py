@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..format.file_names import segments_directory
 from ..format.frame_scan import StoredFrame, segment_frames
+from ..format.selection import Schemas
 from ..io.io_errors import typed_read_errors
 from ..vfs import FileStat, Vfs
 from .listing import Listing, list_segments, log_path
@@ -37,10 +38,16 @@ def sealed_segments(vfs: Vfs, listing: Listing, upto: int | None = None) -> list
 
 
 class SealedLog:
-    """All segments of a partition but the last; no writer changes them. Read-only."""
+    """All segments of a partition but the last; no writer changes them. Read-only.
 
-    def __init__(self, vfs: Vfs, topic: str, partition: int) -> None:
+    ``schemas`` are those of a typed topic.
+    """
+
+    def __init__(
+        self, vfs: Vfs, topic: str, partition: int, schemas: Schemas | None = None
+    ) -> None:
         self.vfs = vfs
+        self.schemas = schemas
         self.topic = topic
         self.partition = partition
         self.directory = segments_directory(topic, partition)

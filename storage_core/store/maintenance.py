@@ -102,7 +102,8 @@ class StoreMaintenance(StoreReads):
     ) -> list[UpkeepReport]:
         """Keep only the latest record of each key in sealed segments.
 
-        Only in topics whose ``cleanup_policy`` includes compact. Offsets stay, with holes.
+        Only in topics whose ``cleanup_policy`` includes compact. Offsets stay, with holes. The key
+        of a typed row is that of its key columns.
 
         Args:
             topic: One topic; by default all topics that are compacted.
@@ -114,7 +115,7 @@ class StoreMaintenance(StoreReads):
             stop: Called after every frame; true stops the operation.
 
         Raises:
-            ConfigError: ``topic`` is not compacted.
+            ConfigError: ``topic`` is not compacted, or is a typed topic without key columns.
         """
 
         if policy is not None:
@@ -129,6 +130,13 @@ class StoreMaintenance(StoreReads):
                 raise ConfigError(
                     f"topic {topic!r} is not compacted: its cleanup_policy is "
                     f"{target.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact'."
+                )
+            if not self.topic(target.topic).has_keys:
+                if topic is None:
+                    return report.UpkeepReport("compact", "", 0)
+                raise ConfigError(
+                    f"topic {topic!r} cannot be compacted: it is a typed topic without key "
+                    "columns, so no row has a key. Create a topic with key_columns."
                 )
             return target.compact(pace, min_dirty_ratio=min_dirty_ratio, dry_run=dry_run)
 
