@@ -80,6 +80,7 @@ def topic_snapshot(store: Store, topic: str, before: str | None = None) -> Topic
         topic: Name of the topic.
         before: An earlier uuid of the topic, if known.
     """
+    saw(topic, before or "")  # the first look of a broker's directory may meet its deletion
     try:
         while True:
             ends = _ends(store, topic)

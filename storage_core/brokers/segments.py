@@ -267,10 +267,11 @@ class RowSegments:
                 raise found.damage
 
     def _decide(self) -> Isolation | None:
-        found = self.end()
-        if self._isolation is None or found is None:
+        found, listing = self.end(), self.listing()
+        # Without files the topic was deleted between the two looks.
+        if self._isolation is None or found is None or not listing.bases:
             return None
-        return self._isolation.decide(self.listing(), found.offset, found.life, self.open)
+        return self._isolation.decide(listing, found.offset, found.life, self.open)
 
     def _find_end(self, path: str, base: int, known: RowEnd | None) -> RowEnd:
         fd = self._vfs.open(path, "read")
