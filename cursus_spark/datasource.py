@@ -82,5 +82,5 @@ class CursusDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source. Only for ``--py-files``: Spark finds an installed package."""
+    """Register the data source: for ``--py-files`` and editable installs. Spark finds others."""
     spark.dataSource.register(CursusDataSource)

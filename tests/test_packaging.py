@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+
+import pytest
 
 from tests.support.built_wheel import build, source_files
 from tests.support.paths import ROOT
@@ -42,3 +47,23 @@ def test_the_source_archive_builds_the_same(tmp_path: Path) -> None:
     assert {str(file.relative_to(ROOT)) for file in source_files("cursus_spark")} <= names
     assert {"pyproject.toml", "README.md", "LICENSE"} <= names
     assert not any(name.startswith(("tests", "benchmarks", "build")) for name in names)
+
+
+@pytest.mark.parametrize(("kind", "found"), [("wheel", "True True"), ("editable", "True False")])
+def test_spark_finds_an_installed_package_and_no_editable_one(
+    tmp_path: Path, kind: str, found: str
+) -> None:
+    """Spark lists modules. An editable install can be imported and is in no list: see the docs."""
+    site = tmp_path / "site"
+    with zipfile.ZipFile(build(kind, tmp_path)) as wheel:
+        wheel.extractall(site)
+    program = (
+        f"import pkgutil, site, sys; site.addsitedir({str(site)!r});"
+        f"sys.path.append({sysconfig.get_path('purelib')!r}); import pyspark_cursus as p;"
+        "names = [each.name for each in pkgutil.iter_modules()];"
+        f"print({str(tmp_path)!r} in p.__file__, 'pyspark_cursus' in names)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-ISc", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, found), done.stderr

@@ -36,14 +36,15 @@ def copy_source(target: Path) -> Path:
 
 
 def build(kind: str, directory: Path) -> Path:
-    """Build ``wheel`` or ``sdist`` with the installed setuptools: no network is needed."""
+    """Build ``wheel``, ``editable`` or ``sdist`` with the installed setuptools: no network."""
     source, out = copy_source(directory / f"source-{kind}"), directory / "dist"
     out.mkdir(exist_ok=True)
     program = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(out)!r}))"
     # With this variable set, setuptools says that it writes no bytecode.
     environment = {name: os.environ[name] for name in os.environ if name not in _UNWANTED}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        # What setuptools says about every editable install is no warning of ours.
+        [sys.executable, "-W", "error", "-W", "ignore:Editable", "-c", program],
         cwd=source,
         env=environment,
         check=False,

@@ -138,6 +138,23 @@ def test_json_that_leaves_out_partitions_of_a_new_stream_is_refused(
     assert expected in str(caught.value)
 
 
+def test_json_that_leaves_out_partitions_is_logged_where_spark_does_not_say_what_is_new(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark 4.1 calls ``latestOffset()`` without arguments, in a new query and in an old one."""
+    store.append(TOPIC, 1, payloads(2, 4))
+    stream = query(store, startingOffsets='{"orders":{"0":0}}')
+    assert stream.reader.latestOffset() == stream.reader.latestOffset()
+    (line,) = caplog.messages
+    assert line.startswith(
+        "[CURSUS_OFFSETS_INVALID] Option 'startingOffsets' leaves out orders-1. Name every "
+    )
+    assert line.endswith(" A new query skips their records.")
+    caplog.clear()
+    query(store, startingOffsets='{"orders":{"0":0,"*":"earliest"}}').reader.latestOffset()
+    assert caplog.messages == []
+
+
 def test_a_default_for_other_partitions_reads_their_backlog(store: Store) -> None:
     store.append(TOPIC, 0, payloads(0, 2))
     store.append(TOPIC, 1, payloads(2, 4))

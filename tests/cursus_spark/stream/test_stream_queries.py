@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cursus_spark.compat import READ_LIMITS_REACH_SOURCES
 from storage_core import Store
+from tests.support.paths import ROOT
 from tests.support.spark.micro_batches import payloads, texts
 from tests.support.spark.streams import Streams, finish, needs_read_limits, until
 
@@ -104,6 +105,36 @@ def _source(query: StreamingQuery) -> dict[str, Any]:
     progress = query.lastProgress
     found: dict[str, Any] = {} if progress is None else json.loads(progress.json)["sources"][0]
     return found
+
+
+def test_what_the_streaming_page_says_is_not_there(streams: Streams) -> None:
+    with streams.store() as store:
+        store.append("in", 0, payloads(0, 10))
+    rows = streams.read("in").select("value")
+    with pytest.raises(PySparkException, match="cursus does not support continuous processing"):
+        streams.write(rows, "out", trigger={"continuous": "1 second"})
+    query = streams.each(rows, Batches(), "metrics")
+    finish(query)
+    assert "offsetsBehindLatest" not in query.recentProgress[0].json
+    assert query.recentProgress[0].sources[0].metrics == {}
+
+
+@needs_read_limits
+def test_the_program_of_the_streaming_page_shows_how_far_behind_a_query_is(
+    streams: Streams,
+) -> None:
+    page = (ROOT / "docs" / "streaming.md").read_text()
+    program = page.partition("```python\ndef behind(")[2].partition("```")[0]
+    names: dict[str, Any] = {"json": json}
+    exec(f"def behind({program}", names)
+    with streams.store() as store:
+        store.add_partitions("in", 2)
+        store.append("in", 0, payloads(0, 10))
+    query = streams.each(streams.read("in", maxOffsetsPerTrigger=4), Batches(), "behind")
+    finish(query)
+    first, *_, last = (names["behind"](progress) for progress in query.recentProgress)
+    assert first == {("in", "0"): 6, ("in", "1"): 0}
+    assert set(last.values()) == {0}
 
 
 def test_losses_end_a_query_in_one_line_or_are_passed_over_when_asked(streams: Streams) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,23 @@ def test_a_repeated_commit_adds_nothing_and_says_so(
     assert query.values() == [b"a", b"b", b"c"]
     assert "batch 0 of query query was committed before: nothing was added" in caplog.text
     assert query.staged() == []
+
+
+def test_a_batch_without_its_staged_files_asks_whether_all_nodes_see_the_directory(
+    query: Query, tmp_path: Path
+) -> None:
+    staged = query.task(0, b"a")
+    shutil.rmtree(tmp_path / "log" / "staging")
+    with pytest.raises(CursusError) as caught:
+        query.writer().commit([replace(staged, host="worker-7")], 0)
+    assert str(caught.value).startswith(
+        f"[CURSUS_COMMIT_INVALID] Does every node see the directory {tmp_path / 'log'}? A task on "
+        f"host 'worker-7' wrote {staged.parts[0].path}, but the driver on host "
+        f"'{os.uname().nodename}' does not find it. See docs/operations.md, 'File systems'."
+    )
+    query.run += 1
+    query.writer().commit([query.task(0, b"a")], 0)
+    assert query.values() == [b"a"]
 
 
 def test_tasks_follow_each_other_in_the_order_of_their_messages(query: Query) -> None:
