@@ -41,7 +41,7 @@ def write(path: str, records: str, watch: Callable[[], None]) -> None:
             watch()
             yield batch
 
-    write_rows(options, schema, "memory", batches())
+    write_rows(options, schema, None, "memory", batches())
 
 
 def growth(task: Callable[[str, str, Callable[[], None]], None], path: str, what: str) -> int:

@@ -139,6 +139,14 @@ def sink_columns(schema: StructType, *, topic: str | None) -> SinkColumns:
     return SinkColumns(**{name: names.index(name) for name in _WRITABLE if name in names})
 
 
+def are_records(schema: StructType) -> bool:
+    """Whether rows have a value of string or binary, and only columns that Kafka's sink knows."""
+    values = [field.dataType for field in schema.fields if field.name == "value"]
+    return any(isinstance(kind, (StringType, BinaryType)) for kind in values) and all(
+        name in COLUMNS for name in schema.fieldNames()
+    )
+
+
 def topic_required() -> CursusError:
     """The error for rows without a topic, neither as an option nor as a column."""
     return cursus_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
@@ -9,6 +10,8 @@ from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundE
 from .errors import cursus_error
 
 if TYPE_CHECKING:  # a task that reads does not import the options of writes, nor the reverse
+    from storage_core import Field, TopicFile
+
     from .options.read_options import ReadOptions
     from .options.write_options import StreamWriteOptions
 
@@ -46,8 +49,10 @@ def open_for_write(options: StreamWriteOptions) -> Store:
         ) from None
 
 
-def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:
-    """Create a missing topic if ``createTopic`` is true; return the number of its partitions.
+def ensure_topic(
+    store: Store, options: StreamWriteOptions, topic: str, columns: Sequence[Field] | None = None
+) -> TopicFile:
+    """Create a missing topic if ``createTopic`` is true; ``columns`` make it a typed one.
 
     Raises:
         CursusError: the topic is missing and ``createTopic`` is false, or it does not have
@@ -55,17 +60,24 @@ def ensure_topic(store: Store, options: StreamWriteOptions, topic: str) -> int:
     """
     wanted = options.num_partitions
     try:
-        count = store.topic(topic).partitions
+        found = store.topic(topic)
     except TopicNotFoundError as error:
         if not options.create_topic:
             raise cursus_error(
                 "TOPIC_NOT_FOUND", f"{error} Create it, or set createTopic to true."
             ) from None
-        count = store.create_topic(topic, wanted or 1, exist_ok=True).partitions
-    if wanted is not None and count != wanted:
+        found = store.create_topic(
+            topic,
+            wanted or 1,
+            exist_ok=True,
+            schema=columns,
+            key_columns=options.key_columns or (),
+            timestamp_column=options.timestamp_column,
+        )
+    if wanted is not None and found.partitions != wanted:
         raise cursus_error(
             "PARTITION_COUNT",
-            f"Topic '{topic}' has {count} partitions, but numPartitions is {wanted}. Remove the "
-            "option, or add partitions to the topic.",
+            f"Topic '{topic}' has {found.partitions} partitions, but numPartitions is {wanted}. "
+            "Remove the option, or add partitions to the topic.",
         )
-    return count
+    return found

@@ -72,7 +72,9 @@ FOLDERS = {"storage_core": STORAGE_CORE, "cursus_spark": CURSUS_SPARK}
 SHARED_MODULES = [
     "storage_core.lazy",
     "storage_core.format.numbers",
+    "storage_core.format.typed_columns",
     "storage_core.arguments",
+    "storage_core.schema.conform",
     "storage_core.schema.evolution",
     "storage_core.schema.fields",
 ]

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 import cursus_spark
 import storage_core
@@ -33,6 +34,7 @@ from storage_core.predicate.binder import bind
 from storage_core.predicate.parser import parse
 from tests.support.paths import ROOT
 
+TAGS = ArrayType(StringType())
 ROWS = StructType([StructField("value", BinaryType())])
 # Of ours: what only commits, maintenance, checks, brokers' directories, the driver or people use.
 # Of others: what we or Arrow would import for what a task does not do. Arrow imports pandas, where
@@ -70,6 +72,7 @@ FORBIDDEN = (
 # About half of what it was when a task imported everything. A module that a task does not use is
 # imported through storage_core/lazy.py.
 MOST_OF_OURS = 76
+MOST_WITH_COLUMNS = 88
 READS = ("storage_core.segments", "cursus_spark.read", "cursus_spark.options.read_options")
 SPARK_HAS = "import pyspark, pyspark.worker, pyspark.sql.datasource, pyarrow, numpy"
 
@@ -188,6 +191,24 @@ def test_sqlglot_is_imported_where_a_predicate_is_parsed_and_only_there(path: st
     assert run(SCAN, path) == ["False", "True"]
     bound = bind(parse("id > 1"), pa.schema([("id", pa.int64())]))
     assert run(TEST, bound, {"id": pa.array([1, 2])}) == ["False"]
+
+
+@pytest.mark.parametrize("source", [parse_write_options, parse_stream_write_options])
+def test_a_task_that_writes_typed_rows_imports_only_what_it_uses(
+    tmp_path: Path, source: Callable[[dict[str, str]], Any]
+) -> None:
+    options = source({"path": str(tmp_path / "log"), "topic": "typed", "timestampColumn": "at"})
+    schema = StructType().add("id", "long").add("at", "timestamp").add("tags", TAGS)
+    writer = (CursusWriter if source is parse_write_options else CursusStreamWriter)(
+        options, schema
+    )
+    at = pa.array([1, None], pa.timestamp("us", tz="Europe/Berlin"))
+    tags = pa.array([["a"], None], pa.list_(pa.field("element", pa.string())))
+    modules = run(WRITE, writer, pa.record_batch({"id": [1, 2], "at": at, "tags": tags}))
+    assert forbidden(modules) == ["pyarrow.compute"], "statistics need it"
+    drivers = ("cursus_spark.typed", "cursus_spark.write.target")
+    assert [name for name in modules if name.startswith((*READS, *drivers))] == []
+    assert len(ours(modules)) <= MOST_WITH_COLUMNS, ours(modules)
 
 
 @pytest.mark.parametrize("package", [storage_core, cursus_spark])

@@ -43,6 +43,7 @@ _LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_WIDENING = "mergeSchema.typeWidening"
 _TOPICS = ("topic", *_SUBSCRIPTIONS)
 _INSERT_HINT = (
     " (Options given in CREATE TABLE do not reach INSERT; use INSERT INTO t WITH "
@@ -222,6 +223,11 @@ def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
 def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
     topic = name_text("topic", given.text("topic")) if "topic" in given else None
     given.value("partitioner")  # an error unless murmur2: there is no other partitioner
+    merge, widening = given.value("mergeSchema", False), given.value(_WIDENING, False)
+    if widening and not merge:
+        raise cursus_error(
+            "OPTION_MISSING", f"Option 'mergeSchema' must be true with '{_WIDENING}' true."
+        )
     return {
         "path": given.path(),
         "topic": topic,
@@ -229,6 +235,11 @@ def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
         "create_topic": given.value("createTopic", True),
         "num_partitions": given.value("numPartitions"),
         "compression": given.value("compression"),
+        "typed": given.value("typed"),
+        "key_columns": given.value("keyColumns"),
+        "timestamp_column": given.value("timestampColumn"),
+        "merge_schema": merge,
+        "type_widening": widening,
     }
 
 

@@ -185,11 +185,20 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "mergeSchema",
-        _READ,
+        _ALL,
         parse.boolean,
         "false",
-        "Typed topics: several topics with different columns give all of them, null where a topic "
-        "does not have one.",
+        "Typed topics. Read: several topics with different columns give all of them, null where a "
+        "topic does not have one. Write: add the columns that the topic does not have, in the "
+        "commit of the rows.",
+    ),
+    Option(
+        "mergeSchema.typeWidening",
+        _WRITE,
+        parse.boolean,
+        "false",
+        "Typed topics: also widen columns to the type of the rows: int to bigint, float to double, "
+        "decimals with more digits. Needs mergeSchema.",
     ),
     Option(
         "schemaEvolutionMode",
@@ -278,6 +287,31 @@ OPTIONS: tuple[Option, ...] = (
         parse.positive_int,
         "1",
         "Number of partitions of a new topic. If given, an existing topic must have this number.",
+    ),
+    Option(
+        "typed",
+        _WRITE,
+        parse.boolean,
+        "as the rows are",
+        "Kind of a new topic. true: typed, with the columns of the rows. false: records, with key "
+        "and value. If given, an existing topic must be of this kind.",
+    ),
+    Option(
+        "keyColumns",
+        _WRITE,
+        parse.column_names,
+        "none",
+        "Typed topics: columns whose values choose the partition of a row, separated by commas; "
+        "`in backticks` if a name has a comma. A new topic keeps them for good; an existing topic "
+        "must have these.",
+    ),
+    Option(
+        "timestampColumn",
+        _WRITE,
+        parse.column_name,
+        "none",
+        "Typed topics: the column whose values are the times of the records. A new topic keeps it "
+        "for good; an existing topic must have this one.",
     ),
     Option(
         "compression",

@@ -17,6 +17,8 @@ from .read_options import Subscription
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
+# In backticks, or without any; then a comma, or the end.
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`,](?:[^`,]*[^\s`,])?))\s*(,|\Z)")
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
 # What Java's classes mean in the name of a topic.
 _JAVA_CLASSES = {
@@ -96,6 +98,27 @@ def name_text(name: str, text: str) -> str:
     if not text.strip():
         raise invalid(name, "a name", text)
     return text.strip()
+
+
+def column_names(name: str, text: str) -> tuple[str, ...]:
+    """Names of columns, separated by commas; in backticks if they have commas or outer spaces."""
+    found, end = list[str](), 0
+    while True:
+        column = _COLUMN.match(text, end)
+        if column is None:
+            raise invalid(name, "names of columns, separated by commas", text)
+        found.append(column[1].replace("``", "`") if column[1] else column[2])
+        end = column.end()
+        if not column[3]:
+            return tuple(found)
+
+
+def column_name(name: str, text: str) -> str:
+    """The name of one column, in backticks if it has commas or outer spaces."""
+    found = column_names(name, text)
+    if len(found) > 1:
+        raise invalid(name, "the name of one column", text)
+    return found[0]
 
 
 def directory(name: str, text: str) -> str:

@@ -13,7 +13,7 @@ class StreamWriteOptions:
     """Options of a streaming write; a batch write has them too.
 
     With ``num_partitions`` None a new topic gets one partition, and an existing topic may have any
-    number.
+    number. ``typed`` None lets the rows decide what a new topic is.
     """
 
     path: str
@@ -22,6 +22,11 @@ class StreamWriteOptions:
     create_topic: bool = True
     num_partitions: int | None = None
     compression: str | None = None
+    typed: bool | None = None
+    key_columns: tuple[str, ...] | None = None
+    timestamp_column: str | None = None
+    merge_schema: bool = False
+    type_widening: bool = False
     txn_app_id: str | None = None
 
 

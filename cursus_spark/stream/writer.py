@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from storage_core.lazy import LazyModule
+
 from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.write_options import StreamWriteOptions
-from ..schema import sink_columns
-from ..store import ensure_topic, open_for_write
+from ..store import open_for_write
 from ..write.task import write_rows
 from ..write.task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
+
+if TYPE_CHECKING:
+    from ..write import target
+else:
+    target = LazyModule("cursus_spark.write.target")  # only the driver uses it
 
 _log = logger()
 # Properties by which a task knows its query. The commit runs on another writer object, in another
@@ -30,10 +37,7 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        sink_columns(schema, topic=options.topic)
-        if options.topic is not None:
-            with open_for_write(options) as store:
-                ensure_topic(store, options, options.topic)
+        self._target = target.find_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task of one batch."""
@@ -41,7 +45,7 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
             query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
             # The run makes it unique: a task left from an earlier run writes to another directory.
             job = f"stream-{query}-{batch}-{run}"
-            staged = write_rows(self._options, self._schema, job, iterator)
+            staged = write_rows(self._options, self._schema, self._target, job, iterator)
             return replace(staged, query_id=query, batch_id=int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

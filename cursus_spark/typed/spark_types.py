@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -38,6 +39,7 @@ from pyspark.sql.types import (
 )
 
 from storage_core import Field
+from storage_core.schema.fields import dotted, fold, nested_type
 
 from ..errors import CursusError, cursus_error
 
@@ -100,6 +102,53 @@ def arrow_type(kind: DataType) -> pa.DataType:
 def struct_type(fields: Sequence[Field]) -> StructType:
     """The schema that a DataFrame of these columns has in Spark."""
     return StructType([_struct_field(field) for field in fields])
+
+
+def as_nullable(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The same fields without NOT NULL at any depth, except for what the type itself demands.
+
+    Spark derives NOT NULL from the query, from a literal for instance. A topic that kept this could
+    never take a null from another query, so new columns are nullable, as in Spark's own tables.
+    """
+    return tuple(_as_nullable(field) for field in fields)
+
+
+def _as_nullable(field: Field) -> Field:
+    children = field.children
+    if children and field.annotation != "variant":
+        children = as_nullable(children)
+        if pa.types.is_map(field.type):
+            children = (replace(children[0], nullable=False), children[1])
+        field = replace(field, type=nested_type(field.type, children), children=children)
+    return replace(field, nullable=True)
+
+
+def check_exact_types(found: Sequence[Field], wanted: Sequence[Field], parent: Path = ()) -> None:
+    """Refuse rows that only Arrow takes for values of the topic's columns.
+
+    A variant is a struct for Arrow, and all intervals are one type. Columns are found by name, and
+    their types of Arrow fit already.
+
+    Raises:
+        CursusError: a variant meets a struct, or an interval one of coarser units.
+    """
+    by_name = {fold(field.name): field for field in wanted}
+    for field in found:
+        column, path = by_name.get(fold(field.name)), (*parent, field.name)
+        if column is None or pa.types.is_null(field.type):
+            continue
+        kind, other = _data_type(field), _data_type(column)
+        if isinstance(kind, DayTimeIntervalType) and isinstance(other, DayTimeIntervalType):
+            fits = kind.endField <= other.endField
+        else:
+            fits = isinstance(kind, VariantType) == isinstance(other, VariantType)
+        if not fits:
+            raise cursus_error(
+                "SCHEMA_MISMATCH",
+                f"column {dotted(path)}: found {kind.simpleString()}, wanted "
+                f"{other.simpleString()}. Cast it.",
+            )
+        check_exact_types(field.children, column.children, path)
 
 
 def _arrow_field(field: StructField, parent: Path, annotations: dict[Path, str]) -> pa.Field:

@@ -112,17 +112,9 @@ class Router:
         if explicit is None and columns.key is None:
             yield Routed(topic, own, columns)
             return
-        target = self._targets(topic, columns, explicit, count, own)
-        if (only := int(target.min())) == int(target.max()):
-            yield Routed(topic, only, columns)
-            return
-        # Small integers sort several times faster, and stable keeps each partition's order.
-        order = np.argsort(target.astype(np.min_scalar_type(count)), kind="stable")
-        edges = np.searchsorted(target[order], np.arange(count + 1))
-        sorted_columns = columns.take(order)
-        for partition in np.flatnonzero(np.diff(edges)):
-            low, high = int(edges[partition]), int(edges[partition + 1])
-            yield Routed(topic, int(partition), sorted_columns.slice(low, high))
+        targets = self._targets(topic, columns, explicit, count, own)
+        for partition, rows in columns.by_partition(targets):
+            yield Routed(topic, partition, rows)
 
     def _targets(
         self, topic: str, columns: Columns, explicit: pa.Array | None, count: int, own: int

@@ -10,37 +10,51 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from storage_core import Store
+from storage_core.lazy import LazyModule
 
-from ..errors import one_line_errors
+from ..errors import cursus_error, one_line_errors
 from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_for_write
 from .routing import Router
 from .task_commit import TaskCommit
 
+if TYPE_CHECKING:
+    from . import typed_rows
+    from .typed_rows import TypedRouter, TypedTopic
+else:
+    typed_rows = LazyModule("cursus_spark.write.typed_rows")
+
 
 def write_rows(
-    options: StreamWriteOptions, schema: StructType, job: str, batches: Iterator[pa.RecordBatch]
+    options: StreamWriteOptions,
+    schema: StructType,
+    target: TypedTopic | None,
+    job: str,
+    batches: Iterator[pa.RecordBatch],
 ) -> TaskCommit:
-    """Stage all rows of a task; the message names the staged parts for the driver."""
+    """Stage all rows of a task; the message names the staged parts for the driver.
+
+    Args:
+        options: The options of the write.
+        schema: The columns of the rows.
+        target: The typed topic of the rows; None if they are records.
+        job: The name of the write job.
+        batches: The rows.
+    """
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     with one_line_errors(), open_for_write(options) as store:
         overrides = {} if options.compression is None else {"compression": options.compression}
         stage = store.stage(job, **overrides)
-        router = Router(
-            sink_columns(schema, topic=options.topic),
-            topic=options.topic,
-            task=task,
-            partitions_of=_partition_counts(store, options),
-            now_us=lambda: time.time_ns() // 1000,
-        )
+        router = _router(store, options, schema, target, task)
         for batch in batches:
             for routed in router.route(batch):
                 handler = stage.get_handler(routed.topic, routed.partition)
@@ -48,12 +62,41 @@ def write_rows(
         return TaskCommit(job, tuple(stage.finish()), host=os.uname().nodename)
 
 
+def _router(
+    store: Store,
+    options: StreamWriteOptions,
+    schema: StructType,
+    target: TypedTopic | None,
+    task: int,
+) -> Router | TypedRouter:
+    if target is not None:
+        return typed_rows.TypedRouter(target, task=task, now_us=_now_us)
+    return Router(
+        sink_columns(schema, topic=options.topic),
+        topic=options.topic,
+        task=task,
+        partitions_of=_partition_counts(store, options),
+        now_us=_now_us,
+    )
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
 def _partition_counts(store: Store, options: StreamWriteOptions) -> Callable[[str], int]:
     known: dict[str, int] = {}
 
     def count(topic: str) -> int:
         if topic not in known:
-            known[topic] = ensure_topic(store, options, topic)
+            found = ensure_topic(store, options, topic)
+            if found.is_typed:
+                raise cursus_error(
+                    "TOPIC_DIFFERS",
+                    f"Topic '{topic}' is a typed topic, and these rows are records. Use "
+                    f'.option("topic", "{topic}") to write rows by the names of their columns.',
+                )
+            known[topic] = found.partitions
         return known[topic]
 
     return count

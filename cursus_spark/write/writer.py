@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from storage_core import StorageError
+from storage_core.lazy import LazyModule
 
 from ..errors import CursusError, one_line_errors
 from ..logs import logger
 from ..options.write_options import WriteOptions
-from ..schema import sink_columns
-from ..store import ensure_topic, open_for_write
+from ..store import open_for_write
 from .task import write_rows
 from .task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
+
+if TYPE_CHECKING:
+    from . import target
+else:
+    target = LazyModule("cursus_spark.write.target")  # only the driver uses it
 
 _log = logger()
 
@@ -29,14 +35,11 @@ class CursusWriter(DataSourceArrowWriter):
         self._options = options
         self._schema = schema
         self._job = f"batch-{uuid.uuid4()}"
-        sink_columns(schema, topic=options.topic)
-        if options.topic is not None:
-            with open_for_write(options) as store:
-                ensure_topic(store, options, options.topic)
+        self._target = target.find_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task."""
-        return write_rows(self._options, self._schema, self._job, iterator)
+        return write_rows(self._options, self._schema, self._target, self._job, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the records that all tasks staged."""

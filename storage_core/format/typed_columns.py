@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -62,6 +62,17 @@ def key_partitions(
 ) -> npt.NDArray[np.int32]:
     """The partition of each row, by its key columns."""
     return partition_for_keys(keys.key_bytes(rows, key_columns), partitions)
+
+
+def route(
+    columns: Columns, key_columns: Sequence[str], partitions: int, own: int
+) -> Iterator[tuple[int, Columns]]:
+    """The rows of each partition, by their key columns; without key columns all go to ``own``."""
+    if not key_columns or partitions == 1:
+        yield own, columns
+        return
+    assert columns.rows is not None
+    yield from columns.by_partition(key_partitions(columns.rows, key_columns, partitions))
 
 
 def _times(rows: TypedRows, name: str, now_us: int) -> Int64s | int | None:

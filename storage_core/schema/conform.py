@@ -126,6 +126,8 @@ def _fit(array: pa.Array, field: Field, path: Path, present: Present) -> pa.Arra
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), field.type)
     if not is_nested(field.type):
+        if pa.types.is_timestamp(array.type) and array.type.unit == "us":
+            return array.view(field.type)  # Spark's, in the zone of its session: the same numbers
         return array if array.type == field.type else array.cast(field.type)
     if pa.types.is_struct(field.type):
         return _fit_struct(array, field, path, present)

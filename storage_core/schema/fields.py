@@ -181,6 +181,8 @@ class _Builder:
         )
         if is_nested(kind):
             kind = nested_type(kind, children)
+        # Spark sends the empty array() as elements of type null that are never null.
+        nullable = nullable or pa.types.is_null(kind)
         return Field(number, name, kind, nullable, children, self._annotations.get(path, ""))
 
 

@@ -7,12 +7,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from ..errors import InvalidRecordError, StorageError
 from ..format.columns import Columns
-from ..format.typed_columns import key_partitions, make_typed_columns
+from ..format.typed_columns import make_typed_columns, route
 from ..metadata.topic_file import TopicFile
 from ..schema.conform import check_fits
 from ..schema.fields import SchemaVersion
@@ -97,25 +96,11 @@ def _routed(
             now_us=now_us(),
             max_record_bytes=topic.settings.get("max_record_bytes"),
         )
-        assert columns.rows is not None
-        if partition is not None or topic.partitions == 1:
-            yield partition or 0, columns
-        elif not topic.key_columns:
-            yield next(_turn) % topic.partitions, columns
+        if partition is not None:
+            yield partition, columns
         else:
-            targets = key_partitions(columns.rows, topic.key_columns, topic.partitions)
-            yield from by_partition(columns, targets)
-
-
-def by_partition(columns: Columns, targets: Any) -> Iterator[tuple[int, Columns]]:
-    """The rows of each partition in their order; ``targets`` has the partition of each row."""
-    order = np.argsort(targets, kind="stable")
-    found, starts = np.unique(targets[order], return_index=True)
-    if len(found) == 1:
-        yield int(found[0]), columns
-        return
-    for partition, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-        yield partition, columns.take(rows)
+            own = 0 if topic.key_columns else next(_turn) % topic.partitions
+            yield from route(columns, topic.key_columns, topic.partitions, own)
 
 
 def _batches(data: TableLike) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

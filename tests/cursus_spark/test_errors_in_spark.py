@@ -86,6 +86,11 @@ WRITE = {
     "partitioner": invalid("partitioner", "murmur2", "random"),
     "createTopic": invalid("createTopic", "true or false", "1"),
     "numPartitions": invalid("numPartitions", "a positive integer", "0"),
+    "typed": invalid("typed", "true or false", "1"),
+    "keyColumns": invalid("keyColumns", "names of columns, separated by commas", "a,,b"),
+    "timestampColumn": invalid("timestampColumn", "the name of one column", "a,b"),
+    "mergeSchema": READ["mergeSchema"],
+    "mergeSchema.typeWidening": invalid("mergeSchema.typeWidening", "true or false", "yes"),
     "compression": invalid("compression", "one of none, lz4, zstd", "snappy"),
     "txnAppId": (
         "app",

@@ -68,6 +68,10 @@ GOOD = [
     (read, "includeMetadata", "true", "include_metadata", True),
     (stream, "mergeSchema", "true", "merge_schema", True),
     (stream, "schemaEvolutionMode", "Fail", "schema_evolution_mode", "fail"),
+    (write, "mergeSchema", "true", "merge_schema", True),
+    (write, "typed", "False", "typed", False),
+    (write, "keyColumns", " a b ,`c``,`,d.e", "key_columns", ("a b", "c`,", "d.e")),
+    (write, "timestampColumn", " at ", "timestamp_column", "at"),
 ]
 
 
@@ -87,6 +91,7 @@ def test_the_one_partitioner_may_be_named(spell: Any) -> None:
 POSITIVE = "a positive integer"
 SIZE = "a positive size such as 128m"
 SPAN = "a positive duration such as 15m or 500ms"
+NAMES = "names of columns, separated by commas"
 LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog"
 BAD = [
     (read, "minPartitions", ["-1", "0", "1.5", "x", "", "2147483648", "١"], POSITIVE),
@@ -112,6 +117,10 @@ BAD = [
     (read, "includeMetadata", ["1"], "true or false"),
     (read, "mergeSchema", ["yes"], "true or false"),
     (stream, "schemaEvolutionMode", ["rescue"], "one of ignore, fail"),
+    (write, "mergeSchema.typeWidening", ["1"], "true or false"),
+    (write, "typed", ["typed"], "true or false"),
+    (write, "keyColumns", ["", " ", ",", "a,,b", "a,", "a`b", "`a", "``", "`a`b"], NAMES),
+    (write, "timestampColumn", ["a,b"], "the name of one column"),
 ]
 
 

@@ -60,6 +60,8 @@ def test_defaults_of_writes() -> None:
     expected = {
         "path": "/data/log", "topic": "orders", "layout": "auto",
         "create_topic": True, "num_partitions": None, "compression": None, "txn_app_id": None,
+        "typed": None, "key_columns": None, "timestamp_column": None,
+        "merge_schema": False, "type_widening": False,
     }  # fmt: skip
     assert dataclasses.asdict(write()) == {**expected, "txn_version": None, "txn_mode": "last"}
     assert dataclasses.asdict(o.parse_stream_write_options(WRITE)) == expected
@@ -116,8 +118,10 @@ def test_unknown_options_are_refused_with_a_suggestion() -> None:
         "the log."
     )
     assert message(write, zzz="1") == (
-        f"{unknown} 'zzz'. Known options: path, layout, topic, partitioner, createTopic, "
-        "numPartitions, compression, txnAppId, txnVersion, txnMode."
+        f"{unknown} 'zzz'. Known options: path, layout, topic, mergeSchema, "
+        "mergeSchema.typeWidening, partitioner, createTopic, "
+        "numPartitions, typed, keyColumns, timestampColumn, compression, txnAppId, txnVersion, "
+        "txnMode."
     )
 
 

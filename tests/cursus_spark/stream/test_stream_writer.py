@@ -202,6 +202,8 @@ def test_messages_that_do_not_fit_together_are_refused(query: Query) -> None:
 
 
 def test_a_schema_that_cannot_be_written_is_refused_before_any_task(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "log", create=True) as store:
+        store.create_topic("out")
     source = CursusDataSource({"path": str(tmp_path / "log"), "topic": "out"})
     with pytest.raises(CursusError, match="VALUE_MISSING"):
         source.streamWriter(StructType().add("text", StringType()), overwrite=False)
