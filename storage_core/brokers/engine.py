@@ -30,7 +30,7 @@ from .maintenance import BrokerMaintenance
 from .open_logs import BrokerLogs
 
 if TYPE_CHECKING:
-    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..metadata.schema_files import NewSchema, RegisteredSchema, TopicSchemas
     from ..schema.fields import Field, SchemaVersion
 
 
@@ -138,6 +138,13 @@ class BrokerEngine(BaseEngine):
         raise self._no_columns(topic)
 
     def add_columns(self, topic: str, columns: Sequence[Field]) -> None:  # noqa: ARG002
+        raise self._no_columns(topic)
+
+    def adopt_schemas(
+        self,
+        topic: str,
+        versions: Sequence[RegisteredSchema],  # noqa: ARG002
+    ) -> None:
         raise self._no_columns(topic)
 
     def create_topic(

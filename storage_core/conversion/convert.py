@@ -3,6 +3,7 @@
 Offsets are kept, or an error says that the target cannot keep them. For a broker's layout the
 source is read once before anything is copied, to find what the target cannot store. An interrupted
 conversion continues where the target ends. At the end both sides are read and compared.
+``topic_copy`` says what is copied of each kind of topic.
 
 The target's ``convert.json`` holds the start offset of each source partition when a renumbering
 conversion began, because its records are counted from there.
@@ -14,28 +15,28 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .. import arguments
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
-from ..format.columns import Columns, make_columns
-from ..format.selection import RECORD_FIELDS
+from ..format.columns import make_columns
+from ..format.numbers import numbers_of
 from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
 from ..store.store import Store
-from ..types import TIMESTAMP_SUPPLIED, IsolationLevel, OffsetRange
-from .comparison import first_difference, without_empties
+from ..types import Int64s, IsolationLevel, OffsetRange
+from .comparison import first_difference
 from .progress import Progress, ProgressReporter, SourcePartition, source_partitions
+from .topic_copy import CopyOptions, TopicCopy, TypedAs, copy_of
 
 _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
 _RECHECKED = 4096
-_NO_LIMIT = 1 << 30
+_NOTHING = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
 
 
 class Converted(NamedTuple):
@@ -55,6 +56,7 @@ def convert(
     layout: str = "auto",
     renumber: bool = False,
     drop: Sequence[str] = (),
+    typed_as: TypedAs | None = None,
     isolation: IsolationLevel = "read_committed",
     config: StoreConfig | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -68,17 +70,23 @@ def convert(
         layout: Layout of a new target; native by default.
         renumber: Number the records from 0 instead of keeping their offsets.
         drop: Columns not to copy: key, headers, timestamp.
+        typed_as: ``json`` makes records topics of typed topics: the value is the row as JSON, the
+            key the key columns as JSON. By default typed topics stay typed, with all schema
+            versions, and only a native target can store them.
         isolation: For the transactions in a cursus broker's directory.
         config: Settings of a target that is given as a path.
         progress: Called after each piece of work.
 
     Raises:
-        UnsupportedColumnError: the target's layout cannot store a column, or the offsets.
+        UnsupportedColumnError: the target's layout cannot store a column, the offsets, or the
+            columns of a typed topic.
         ConversionError: the target has other records than the source.
     """
     dropped = arguments.names("drop", drop)
     chosen = None if topics is None else arguments.names("topics", topics)
     arguments.function("progress", progress)
+    if typed_as is not None:
+        arguments.one_of("typed_as", typed_as, get_args(TypedAs))
     if unknown := [name for name in dropped if name not in _DROPPABLE]:
         raise UnsupportedColumnError(
             f"column {unknown[0]!r} cannot be dropped. Columns that can: {', '.join(_DROPPABLE)}."
@@ -93,7 +101,8 @@ def convert(
             raise ConversionError(
                 f"{reading.path} cannot be converted into itself. Choose another target."
             )
-        conversion = _Conversion(reading, writing, frozenset(dropped), renumber)
+        options = CopyOptions(frozenset(dropped), renumber, typed_as)
+        conversion = _Conversion(reading, writing, options)
         stack.enter_context(conversion.exclusive())
         return conversion.run(reading.topics() if chosen is None else chosen, progress)
 
@@ -101,11 +110,12 @@ def convert(
 class _Conversion:
     """One conversion; used by one thread."""
 
-    def __init__(self, source: Store, target: Store, drop: frozenset[str], renumber: bool) -> None:
+    def __init__(self, source: Store, target: Store, options: CopyOptions) -> None:
         self._source = source
         self._target = target
-        self._drop = drop
-        self._renumber = renumber
+        self._options = options
+        self._renumber = options.renumber
+        self._copies: dict[str, TopicCopy] = {}
         self._native = target.layout == "native"
         self._state = f"{'meta' if self._native else '.cursus-spark'}/convert"
 
@@ -121,11 +131,14 @@ class _Conversion:
         self, topics: Sequence[str], progress: Callable[[Progress], None] | None
     ) -> list[Converted]:
         parts = [part for topic in topics for part in source_partitions(self._source, topic)]
+        # After the ends: a schema that is published later has the columns of all rows before.
         for topic in topics:
-            self._make_topic(topic)
+            self._copies[topic] = copy_of(self._source, self._target, topic, self._options)
+        for copy in self._copies.values():
+            copy.make_topic()
         for part in parts if self._native else ():
             # A crashed conversion may have left records above the high watermark: publish them.
-            self._target.append(part.topic, part.partition, [])
+            self._target.append_columns(part.topic, part.partition, _NOTHING)
         starts = [self._resume(part) for part in parts]
         report = ProgressReporter(parts, progress)
         if not self._native:
@@ -140,14 +153,6 @@ class _Conversion:
             Converted(part.topic, part.partition, part.range, count)
             for part, count in zip(parts, copied, strict=True)
         ]
-
-    def _make_topic(self, topic: str) -> None:
-        found = self._source.topic(topic)
-        native = self._source.layout == "native" and self._native
-        settings = dict(found.settings) if native else {}
-        made = self._target.create_topic(topic, found.partitions, exist_ok=True, **settings)
-        if made.partitions < found.partitions:
-            self._target.add_partitions(topic, found.partitions)
 
     def _resume(self, part: SourcePartition) -> int:
         """The source offset to continue from, after a comparison with the end of the target."""
@@ -171,7 +176,9 @@ class _Conversion:
         path = f"{self._state}.json"
         fields = json_files.read(self._target.vfs, path) or {"format": 1, "starts": {}}
         begun = fields["starts"].get(part.name)
-        there = self._target.read(part.topic, part.partition, columns=("offset",))
+        offset_of = (self._copies[part.topic].offset,)
+        typed = self._source.topic(part.topic).is_typed
+        there = self._target.read(part.topic, part.partition, columns=offset_of)
         copied = sum(batch.num_rows for batch in there)
         if begun is None and not copied:
             fields["starts"][part.name] = part.range.start
@@ -185,8 +192,9 @@ class _Conversion:
             )
         offset = part.range.start
         for batch in self._source.read(
-            part.topic, part.partition, end=part.range.end, columns=("offset",)
-        ):
+            part.topic, part.partition, end=part.range.end,
+            columns=("_offset" if typed else "offset",),
+        ):  # fmt: skip
             if not copied:
                 break
             rows = min(copied, batch.num_rows)
@@ -200,13 +208,14 @@ class _Conversion:
         if self._target.layout != "cursus" and due == 0:
             due = start
         for piece in self._pieces(part, start):
-            offsets = piece["offset"].to_numpy()
+            offsets = self._offsets(part, piece)
             if not self._renumber:
                 first, last = int(offsets[0]), int(offsets[-1])
                 if first != due or last - first + 1 != len(offsets):
                     raise self._not_in_source(part, due)
                 due = last + 1
-            self._target.check_columns(part.topic, part.partition, self._columns(part, piece))
+            columns = self._copies[part.topic].columns(piece)
+            self._target.check_columns(part.topic, part.partition, columns)
             report("check", part, int(offsets[-1]) + 1)
         if not self._renumber and not len(part.range) and due != part.range.end:
             raise self._not_in_source(part, due)
@@ -224,8 +233,8 @@ class _Conversion:
     def _copy(self, part: SourcePartition, start: int, report: ProgressReporter) -> int:
         copied = 0
         for piece in self._pieces(part, start):
-            columns = self._columns(part, piece)
-            offsets = piece["offset"].to_numpy()
+            columns = self._copies[part.topic].columns(piece)
+            offsets = self._offsets(part, piece)
             if not self._renumber:
                 columns = replace(columns, offsets=offsets)
             self._target.append_columns(part.topic, part.partition, columns)
@@ -233,41 +242,24 @@ class _Conversion:
             report("copy", part, int(offsets[-1]) + 1)
         if not self._renumber and not len(part.range) and part.range.end:
             # Otherwise the next record would get an offset that a deleted record had.
-            nothing = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
-            begin = replace(nothing, offsets=np.array([part.range.end]))
+            begin = replace(_NOTHING, offsets=np.array([part.range.end]))
             self._target.append_columns(part.topic, part.partition, begin)
         return copied
 
-    def _pieces(self, part: SourcePartition, start: int) -> Iterator[pa.Table]:
-        """The source's records in tables of some megabytes."""
+    def _pieces(self, part: SourcePartition, start: int) -> Iterator[list[pa.RecordBatch]]:
+        """What is copied of the source, some megabytes at a time."""
         waiting: list[pa.RecordBatch] = []
-        for batch in self._source.read(
-            part.topic,
-            part.partition,
-            start=start,
-            end=part.range.end,
-            columns=tuple(RECORD_FIELDS),
-        ):
+        for batch in self._copies[part.topic].read(part, start, part.range.end):
             waiting.append(batch)
             if sum(found.nbytes for found in waiting) >= _PIECE_BYTES:
-                yield pa.Table.from_batches(waiting)
+                yield waiting
                 waiting = []
         if waiting:
-            yield pa.Table.from_batches(waiting)
+            yield waiting
 
-    def _columns(self, part: SourcePartition, piece: pa.Table) -> Columns:
-        """Records for the target; timestamps of the append are copied only to native stores."""
-        supplied = pc.any(pc.equal(piece["timestamp_type"], TIMESTAMP_SUPPLIED)).as_py()
-        timed = "timestamp" not in self._drop and (self._native or supplied)
-        config = self._target.topic(part.topic).config(self._target.config)
-        return make_columns(
-            piece["value"],
-            None if "key" in self._drop else piece["key"],
-            piece["timestamp"] if timed else None,
-            None if "headers" in self._drop else piece["headers"],
-            now_us=self._target.vfs.now_us(),
-            max_record_bytes=config.max_record_bytes if self._native else _NO_LIMIT,
-        )
+    def _offsets(self, part: SourcePartition, piece: Sequence[pa.RecordBatch]) -> Int64s:
+        name = self._copies[part.topic].offset
+        return np.concatenate([numbers_of(batch[name]) for batch in piece])
 
     def _compare(
         self, part: SourcePartition, start: int, end: int, report: ProgressReporter | None
@@ -275,14 +267,14 @@ class _Conversion:
         """Read both sides and compare their records."""
         if start >= end:
             return
-        topic, partition = part.topic, part.partition
-        ours = self._source.read(topic, partition, start=start, end=end)
+        copy = self._copies[part.topic]
+        ours = copy.read(part, start, end)
         if self._renumber:
-            theirs = self._target.read(topic, partition)
+            theirs = copy.read_target(part, None, None)
         else:
             # The target may start later, at its first record; a missing record is still found.
-            first = max(start, self._target.offsets(topic, partition).start)
-            theirs = self._target.read(topic, partition, start=first, end=end)
+            first = max(start, self._target.offsets(part.topic, part.partition).start)
+            theirs = copy.read_target(part, first, end)
         row = first_difference(self._normal(ours, part, report), self._normal(theirs, part, None))
         if row is not None:
             raise ConversionError(
@@ -300,12 +292,8 @@ class _Conversion:
         report: ProgressReporter | None,
     ) -> Iterator[pa.RecordBatch]:
         """The columns that must be equal on both sides, as the target stores them."""
-        names = [name for name in ("key", "headers") if name not in self._drop]
-        if self._source.layout == "native" and self._native and "timestamp" not in self._drop:
-            names.append("timestamp")
-        names += ["value"] if self._renumber else ["value", "offset"]
+        copy = self._copies[part.topic]
         for batch in batches:
             if report is not None:
-                report("verify", part, batch["offset"][-1].as_py() + 1)
-            chosen = batch.select(names)
-            yield chosen if self._native else without_empties(chosen)
+                report("verify", part, batch[copy.offset][-1].as_py() + 1)
+            yield copy.comparable(batch)

@@ -17,7 +17,7 @@ from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
 
 if TYPE_CHECKING:
     from ..maintenance.partition import PartitionMaintenance
-    from ..metadata.schema_files import NewSchema, TopicSchemas
+    from ..metadata.schema_files import NewSchema, RegisteredSchema, TopicSchemas
     from ..schema.fields import Field, SchemaVersion
 
 
@@ -82,6 +82,9 @@ class Engine(Protocol):
 
     def add_columns(self, topic: str, columns: Sequence[Field]) -> None:
         """Add columns to a typed topic now."""
+
+    def adopt_schemas(self, topic: str, versions: Sequence[RegisteredSchema]) -> None:
+        """Give a typed topic the schema versions of another store's, and publish the last."""
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         """Whether the high watermark may be too low until a writer recovers the partition."""

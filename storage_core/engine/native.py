@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..maintenance import scrub
     from ..maintenance.native import NativeMaintenance
     from ..metadata import identity
-    from ..metadata.schema_files import NewSchema, Origin, TopicSchemas
+    from ..metadata.schema_files import NewSchema, Origin, RegisteredSchema, TopicSchemas
     from ..schema.fields import Field, SchemaVersion
     from ..segments import partition_reader, segment_reader
     from ..segments.partition_reader import PartitionReader
@@ -120,9 +120,19 @@ class NativeEngine(BaseEngine):
 
     def add_columns(self, topic: str, columns: Sequence[Field]) -> None:
         added = self.register_schema(topic, columns, add=True, widen=False, origin="alter")
-        if self.published(topic).schema != added.version:
+        self._publish_schema(topic, added.version)
+
+    def adopt_schemas(self, topic: str, versions: Sequence[RegisteredSchema]) -> None:
+        schemas = self.schemas(topic)
+        for found in versions:
+            schemas.adopt(found)
+        if (self.published(topic).schema or 0) < versions[-1].schema.version:
+            self._publish_schema(topic, versions[-1].schema.version)
+
+    def _publish_schema(self, topic: str, version: int) -> None:
+        if self.published(topic).schema != version:
             # A commit without rows: after a crash its intent publishes what readers saw already.
-            job, schemas = f"alter-{uuid.uuid4()}", {topic: added.version}
+            job, schemas = f"alter-{uuid.uuid4()}", {topic: version}
             commit = self.committer.commit
             self.guarded(lambda: commit(job, [], [topic], job, 0, schemas=schemas))
 
@@ -216,7 +226,7 @@ class NativeEngine(BaseEngine):
             is_typed = self.topic(topic).is_typed
             if columns.schema is not None and is_typed:
                 self._require_schema(topic, columns.schema)
-        if is_typed == (columns.rows is not None):
+        if is_typed == (columns.rows is not None) or not columns.count:
             return
         raise InvalidRecordError(
             f"topic {topic!r} is a typed topic: it takes rows, not keys and values. Use "

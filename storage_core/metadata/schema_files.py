@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..errors import DamagedMetadataError, InvalidSchemaError
+from ..errors import DamagedMetadataError, InvalidSchemaError, SchemaMismatchError
 from ..io import json_files
 from ..io.durable import create_file
 from ..schema.document import MAX_VERSION, from_json, to_json
@@ -141,6 +141,22 @@ class TopicSchemas:
             )
             if self._create(found):
                 return found.schema
+
+    def adopt(self, found: RegisteredSchema) -> None:
+        """Register a version of another store's topic under its own number.
+
+        Raises:
+            SchemaMismatchError: the number is that of other columns here.
+        """
+        version = found.schema.version
+        if version not in self.numbers() and self._create(found):
+            return
+        if self.get(version) != found.schema:
+            raise SchemaMismatchError(
+                f"topic {self._topic!r} has other columns in schema version {version} than the "
+                "topic that is copied. Choose an empty target.",
+                topic=self._topic,
+            )
 
     def published(self) -> int:
         """The version in ``published.json``. Only for a topic whose ``watermark`` file is lost.

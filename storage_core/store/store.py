@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..commit.staging import Stage, StagedPart
     from ..engine.api import Log
     from ..metadata import consumer_groups
+    from ..metadata.schema_files import RegisteredSchema
     from ..schema.fields import SchemaVersion
     from . import typed_appends, typed_topics
     from .typed_appends import TableLike
@@ -186,6 +187,18 @@ class Store(StoreMaintenance):
         wanted = typed_topics.columns_of("columns", columns)
         with typed_metadata_errors(topic):
             return self._engine.register_schema(topic, wanted, add=add, widen=widen)
+
+    def adopt_schemas(self, topic: str, versions: Sequence[RegisteredSchema]) -> None:
+        """Give a typed topic the schema versions of another store's, for ``convert``.
+
+        They keep their numbers and field ids. The last one is published.
+
+        Raises:
+            SchemaMismatchError: a number is that of other columns here.
+        """
+        self._require_writable()
+        with typed_write_errors(f"copying schema versions of topic {topic!r}", topic):
+            self._engine.adopt_schemas(topic, versions)
 
     def append(
         self,

@@ -63,7 +63,9 @@ def fill(
             store.commit(f"job-{number}", stage.finish())
         store.roll(TOPIC, 0)
     first = found.fields[0]
-    last = {first.name: -1} if pa.types.is_integer(first.type) else {}
+    last: dict[str, Any] = {} if first.nullable else {first.name: "-"}
+    if pa.types.is_integer(first.type):
+        last = {first.name: -1}
     store.append_table(TOPIC, rows_as_batch([last], found.arrow), partition=0)
 
 

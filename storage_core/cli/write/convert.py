@@ -9,6 +9,7 @@ from rich.progress import TaskID
 from ...config import StoreConfig
 from ...conversion.convert import convert as convert_store
 from ...conversion.progress import Progress
+from ...conversion.topic_copy import TypedAs
 from ...store.store import Store
 from ...types import IsolationLevel
 from ..common import arguments, output
@@ -29,6 +30,10 @@ from ..common.formatting import number
 )
 @click.option("--drop", multiple=True, type=click.Choice(["key", "headers", "timestamp"]),
               help="Do not copy this column; may be repeated.")  # fmt: skip
+@click.option(
+    "--typed-as", type=click.Choice(["json"]),
+    help="Make records topics of typed topics: values and keys are JSON.",
+)  # fmt: skip
 @arguments.isolation
 @arguments.as_json
 def convert(
@@ -39,13 +44,15 @@ def convert(
     source_layout: str,
     renumber: bool,
     drop: tuple[str, ...],
+    typed_as: TypedAs | None,
     isolation: IsolationLevel,
     as_json: bool,
 ) -> None:
     """Copy a log directory into another layout.
 
     Copies the topics of SOURCE into TARGET, which is created if it is missing, then compares both.
-    Offsets are kept. After an interruption, run the same command again to continue.
+    Offsets are kept, and typed topics keep their columns. After an interruption, run the same
+    command again to continue.
     """
     with (
         Store.open(source, layout=source_layout, isolation=isolation) as store,
@@ -58,6 +65,7 @@ def convert(
             layout=layout,
             renumber=renumber,
             drop=drop,
+            typed_as=typed_as,
             config=StoreConfig.from_environment(),
             progress=_Bars(bar).update,
         )

@@ -14,6 +14,7 @@ import pytest
 
 from storage_core import Progress, Store, StoreConfig, convert
 from storage_core.conversion.convert import _Conversion
+from storage_core.conversion.topic_copy import CopyOptions
 from storage_core.errors import (
     ConversionError,
     InvalidRecordError,
@@ -327,7 +328,7 @@ def test_progress_says_how_much_of_how_much(tmp_path: Path) -> None:
 def test_two_conversions_into_one_target(tmp_path: Path) -> None:
     store = make(tmp_path / "a", "cursus")
     target = Store.open(tmp_path / "b", create=True)
-    other = _Conversion(store, target, frozenset(), False)
+    other = _Conversion(store, target, CopyOptions())
     with other.exclusive(), pytest.raises(LockTimeoutError):
         convert(store, target)
     convert(store, target)
