@@ -171,6 +171,16 @@ def vanished(where: TopicPartition, start: int, end: int) -> Loss:
     )
 
 
+def skipped_damage(where: TopicPartition, start: int, end: int) -> Loss:
+    """Damaged records that were given up."""
+    return data_loss(
+        where[0],
+        f"{name_of(where)}: records {start} to {end - 1} were damaged and have been skipped with "
+        "cursus skip.",
+        "Set failOnDataLoss to false to read the others.",
+    )
+
+
 def gone_back(where: TopicPartition, position: int, end: int) -> Loss:
     """A log that ends before a position that the stream has read."""
     return data_loss(

@@ -11,7 +11,15 @@ from storage_core import SegmentInfo, Store
 
 from ..options.read_options import ReadOptions
 from ..store import TopicPartition
-from .data_loss import Available, aged_out, deleted_meanwhile, lose, planned, vanished
+from .data_loss import (
+    Available,
+    aged_out,
+    deleted_meanwhile,
+    lose,
+    planned,
+    skipped_damage,
+    vanished,
+)
 from .log_slice import LogSlice, SegmentSplit, segment_of
 from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
@@ -86,6 +94,9 @@ def segment_splits(
     """
     for where, (start, end) in ranges.items():
         (topic, partition), here = where, start
+        for lost in store.skipped(topic, partition):
+            if lost.start < end and start < lost.end:
+                lose(options, skipped_damage(where, lost.start, lost.end))
         segments = store.segments(*where, by_names=True)
         skipped = _outside_times(store, options, where, (start, end), segments)
         for segment in segments:

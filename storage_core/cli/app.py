@@ -20,6 +20,7 @@ from .maintain.health import check, repair, scrub
 from .maintain.pending import pending
 from .maintain.retention import retain
 from .maintain.rewrite import compact, merge, recompress
+from .maintain.skip import skip
 from .report.command import report
 from .write.append import append
 from .write.convert import convert
@@ -32,7 +33,7 @@ _SHARED = ("layout", "source_layout", "internal_topics", "isolation")
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Inspect": (topics, describe, cat, tail, dump, ledger, report),
     "Write": (create, alter, delete, append, groups, convert),
-    "Maintain": (check, repair, pending, scrub, retain, compact, merge, recompress),
+    "Maintain": (check, repair, skip, pending, scrub, retain, compact, merge, recompress),
     "Shell": (completion,),
 }
 

@@ -15,6 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SUFFIXES = frozenset((LOG, IDX, TIMEIDX, MARKER))
 _LAST_STEM = f"{MAX_OFFSET:020d}"
 _RANGE_MARKER = re.compile(r"(\d{20})-(\d{20})\.tomb")
+_SKIPPED = re.compile(r"(\d{20})-(\d{20})\.skipped")
 REWRITE = ".rewrite"
 """A new version of a segment, until it replaces the old one."""
 
@@ -76,6 +77,19 @@ def range_marker_file(first: int, end: int) -> str:
 def parse_range_marker(name: str) -> tuple[int, int] | None:
     """First base and end of a range marker's name, or None for any other."""
     match = _RANGE_MARKER.fullmatch(name)
+    if match is None or max(match.groups()) > _LAST_STEM or match[1] >= match[2]:
+        return None
+    return int(match[1]), int(match[2])
+
+
+def skipped_file(start: int, end: int) -> str:
+    """Name of the file that says that the offsets from ``start`` to ``end`` are skipped."""
+    return f"{segment_file(start, '')}-{segment_file(end, '.skipped')}"
+
+
+def parse_skipped(name: str) -> tuple[int, int] | None:
+    """First offset and end of the name of such a file, or None for any other."""
+    match = _SKIPPED.fullmatch(name)
     if match is None or max(match.groups()) > _LAST_STEM or match[1] >= match[2]:
         return None
     return int(match[1]), int(match[2])

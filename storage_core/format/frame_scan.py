@@ -213,7 +213,15 @@ def last_end_offset(source: Source, base: int) -> int:
 
 def recovery_point_after(source: Source, base: int, position: int) -> int:
     """Highest recovery point that a sound frame after ``position`` records; 0 if there is none."""
-    highest = 0
+    found = (base + frame.header.recovery_point for frame in sound_frames_after(source, position))
+    return max(found, default=0)
+
+
+def sound_frames_after(source: Source, position: int) -> Iterator[StoredFrame]:
+    """Every sound frame after ``position``, also inside another one; offsets are relative.
+
+    It looks for them byte by byte, because nothing says where they begin.
+    """
     position += 8
     while position < source.size:
         window = bytes(source.read(position, _SEARCH_BYTES))
@@ -221,11 +229,9 @@ def recovery_point_after(source: Source, base: int, position: int) -> int:
         while at >= 0:
             if at % 8 == 0:
                 with suppress(BrokenFrameError):
-                    header = _checked_at(source, position + at).header
-                    highest = max(highest, base + header.recovery_point)
+                    yield _checked_at(source, position + at)
             at = window.find(MAGIC, at + 1)
         position += max(8, len(window) - len(window) % 8)
-    return highest
 
 
 def read_frames(

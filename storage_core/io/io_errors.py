@@ -110,7 +110,8 @@ def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
             if error.position is None
             else f"{topic}-{partition}: {path} is damaged at byte {error.position}, offset "
             f"{error.offset}: {error}. Records before that offset are intact; restore the file "
-            "from a copy, or read from a later offset.",
+            "from a copy, or read from a later offset. In a native store cursus skip gives up only "
+            "the damaged records.",
             topic=topic,
             partition=partition,
             path=path,

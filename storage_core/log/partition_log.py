@@ -193,6 +193,29 @@ class PartitionLog:
         with self._lock, locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
             yield
 
+    @contextmanager
+    def unrecovered(self, *, at_end: bool) -> Iterator[None]:
+        """Lock the partition for a change of damaged bytes. Recovery may have refused them.
+
+        The next writer recovers the partition: it may remember what is no longer so.
+
+        Args:
+            at_end: The change moves the end of the log, so no commit may be pending.
+        """
+        with (
+            self._lock,
+            locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd,
+        ):
+            if at_end:
+                self._barrier.require_none_pending(self.topic, self._partition)
+            self._tail.forget()
+            self._state = lock_state.NEVER_USED
+            state = lock_state.unpack(self._vfs.pread(fd, lock_state.SIZE, 0))
+            if state.condition == CLEAN:
+                state = state._replace(condition=DIRTY, generation=state.generation + 1)
+                write_all(self._vfs, fd, [lock_state.pack(state)], 0)
+            yield
+
     def sync(self) -> None:
         """Make all records durable, whatever the topic's policy. Only inside ``exclusive``."""
         self._tail.sync_always()

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, DamagedLogError
-from ..format.file_names import segments_directory
+from ..format.file_names import segments_directory, skipped_file
 from ..format.frame_scan import last_end_offset, recovery_point_after, walk_frames
 from ..io.byte_source import WindowSource
 from ..io.durable import sync_directories
@@ -98,6 +98,7 @@ class Recovery:
         has_seal = self._is_sealed(base) or not self._is_writable(base)
         size, end, cut, saved = self._recover_tail(base)
         sealed = has_seal and not cut and size > 0
+        self._forget_skipped(listing, end)
         report = RecoveryReport(
             topic=self.topic,
             partition=self.partition,
@@ -120,6 +121,13 @@ class Recovery:
             )
         report = RecoveryReport(self.topic, self.partition, 0, removed_segments=removed)
         return Recovered(0, 0, 0, False, report)
+
+    def _forget_skipped(self, listing: Listing, end: int) -> None:
+        """New records get the offsets after the end: they are not the ones that were skipped."""
+        for start, stop in listing.skipped:
+            if stop > end:
+                with suppress(FileNotFoundError):
+                    self.vfs.unlink(f"{self.directory}/{skipped_file(start, stop)}")
 
     def _remove_temporary_files(self) -> None:
         for name in self.vfs.listdir(self.directory):

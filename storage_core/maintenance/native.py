@@ -10,12 +10,14 @@ from ..errors import RecoveryNeededError
 from ..format.selection import Schemas
 from ..io.io_errors import typed_read_errors
 from ..log.partition_log import PartitionLog
+from ..segments.damage import Damage
 from ..segments.deletion_markers import drop_segments
 from ..segments.listing import Listing, list_segments
 from ..segments.sealed import Sealed, SealedLog
 from ..segments.segment_reader import ReadCaches, SegmentReader
 from ..types import Problem
 from ..vfs import Vfs
+from . import skip as skipping
 from .compaction import NativeCompaction
 from .delete_records import delete_before, planned_deletion
 from .merge import merge_groups, merge_partition, planned_merge
@@ -135,6 +137,13 @@ class NativeMaintenance(PartitionMaintenance):
             replacer = self._replacer({"compression_level": level})
             report = recompress_partition(replacer, compression, before_us, pace)
         return self.with_start(report)
+
+    def damage(self) -> list[Damage]:
+        return skipping.damage_of(self._files, self.high_watermark())
+
+    def skip(self, start: int, end: int) -> str | None:
+        high_watermark = self.high_watermark()
+        return skipping.skip(self._files, self._log(), self.config, high_watermark, start, end)
 
     def _replacer(self, settings: dict[str, int] | None = None) -> Replacer:
         log = self._log()

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from ..config import Compression, StoreConfig
-from ..errors import StoppedError
+from ..errors import ConfigError, StoppedError
+from ..segments.damage import Damage
 from ..segments.listing import Listing
 from ..segments.sealed import Sealed, sealed_segments
 from ..types import OffsetRange, Problem
@@ -18,6 +19,10 @@ from .report import Pace, UpkeepReport, require_offset
 from .retention import expired_segments, has_limits
 
 Result = TypeVar("Result")
+_ONLY_NATIVE = (
+    "only a native store has frames that can be skipped; these are a broker's own files. Restore "
+    "the file from a copy, or read from a later offset."
+)
 
 
 class Guard(Protocol):
@@ -149,6 +154,14 @@ class PartitionMaintenance(ABC):
     @abstractmethod
     def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
         """What is wrong with a sealed segment."""
+
+    def damage(self) -> list[Damage]:
+        """All damage below the high watermark, with what is intact after it."""
+        raise ConfigError(_ONLY_NATIVE)
+
+    def skip(self, start: int, end: int) -> str | None:  # noqa: ARG002
+        """Give up damaged records; return where their bytes are saved."""
+        raise ConfigError(_ONLY_NATIVE)
 
     def with_start(self, report: UpkeepReport) -> UpkeepReport:
         """The report with the log start offset as it is now."""

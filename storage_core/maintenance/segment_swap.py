@@ -34,6 +34,15 @@ from .report import Action, Pace, UpkeepReport
 from .segment_rewriter import Rewritten, SegmentRewriter
 
 
+@contextmanager
+def maintenance_lock(files: SealedLog, config: StoreConfig) -> Iterator[None]:
+    """Keep other maintenance out of a partition; writers and readers go on."""
+    lock = f"meta/upkeep/{files.topic}/{files.partition}.lock"
+    ensure_lock_file(files.vfs, lock)
+    with locked(files.vfs, lock, config.lock_timeout_ms):
+        yield
+
+
 class Replacer:
     """Replaces segments of one partition for one operation. Not thread-safe."""
 
@@ -61,16 +70,16 @@ class Replacer:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other maintenance out of the partition; writers and readers go on."""
-        lock = f"meta/upkeep/{self.topic}/{self.partition}.lock"
         what = f"{self.topic}-{self.partition}: rewriting its segments"
-        with typed_write_errors(what, self.topic):
-            ensure_lock_file(self._vfs, lock)
-            with locked(self._vfs, lock, self.config.lock_timeout_ms):
-                self._guard(self._recovered)
-                for name in self._vfs.listdir(self.files.directory):
-                    if name.endswith(REWRITE):
-                        self._vfs.unlink(f"{self.files.directory}/{name}")
-                yield
+        with (
+            typed_write_errors(what, self.topic),
+            maintenance_lock(self.files, self.config),
+        ):
+            self._guard(self._recovered)
+            for name in self._vfs.listdir(self.files.directory):
+                if name.endswith(REWRITE):
+                    self._vfs.unlink(f"{self.files.directory}/{name}")
+            yield
 
     @contextmanager
     def rewriter(self, base: int) -> Iterator[SegmentRewriter]:

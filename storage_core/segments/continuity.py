@@ -92,7 +92,7 @@ def missing_records(
     return BrokenFrameError(
         f"offsets {error.offset} to {following - 1} are missing: {path} ends at offset "
         f"{error.offset}, and the next file is {after}. Restore {missing} from a copy, or read "
-        f"from offset {following}",
+        f"from offset {following}. In a native store cursus skip gives up only these records",
         path=missing,
         offset=error.offset,
     )

@@ -13,6 +13,7 @@ from ..format.file_names import (
     REWRITE,
     parse_range_marker,
     parse_segment_files,
+    parse_skipped,
     segment_file,
 )
 from ..io.caching import may_cache_listing
@@ -27,7 +28,8 @@ class Listing:
     cut may keep a later marker and lose an earlier one. A range marker covers the segments of its
     range: a merge has put their records into the segment before them. ``merged`` are the bounds of
     range markers, ``covered`` the bases of what is left of their segments. ``names`` are the file
-    names of the logs, where they do not follow from the bases.
+    names of the logs, where they do not follow from the bases. ``skipped`` are ranges of offsets
+    that were damaged and that a user gave up.
     """
 
     directory: str
@@ -39,6 +41,7 @@ class Listing:
     names: tuple[str, ...] | None = None
     merged: tuple[tuple[int, int], ...] = ()
     covered: tuple[int, ...] = ()
+    skipped: tuple[tuple[int, int], ...] = ()
 
     def path(self, base: int) -> str:
         """Path of a segment's log."""
@@ -77,6 +80,7 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         if merged
         else []
     )
+    skipped = tuple(sorted(filter(None, map(parse_skipped, unrecognised))))
     return Listing(
         directory,
         bases=tuple(sorted({base for base in logs if base > last}.difference(covered))),
@@ -87,11 +91,14 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
             sorted(
                 name
                 for name in unrecognised
-                if not name.endswith((BROKEN, REWRITE, ".tmp")) and not parse_range_marker(name)
+                if not name.endswith((BROKEN, REWRITE, ".tmp"))
+                and not parse_range_marker(name)
+                and not parse_skipped(name)
             )
         ),
         merged=merged,
         covered=tuple(sorted(covered)),
+        skipped=skipped,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from . import continuity
 else:
     continuity = LazyModule("storage_core.segments.continuity")
+
+_log = logging.getLogger("storage_core")
 
 
 class OpenSegment(Protocol):
@@ -179,10 +182,12 @@ class PartitionReader:
 
         With ``to_the_end`` the caller wants all records: damage after ``end`` is then an error.
         """
-        position = start
+        position, warned = start, set[tuple[int, int]]()
         while position < end:
             listing = self.listing()
             base, stop = self._segment_of(position, end, listing)
+            if listing.skipped:
+                self._warn_of_skipped(listing, position, stop, warned)
             try:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
@@ -198,6 +203,20 @@ class PartitionReader:
                 self._require_change(position, listing)
         if to_the_end:
             self.require_sound_end()
+
+    def _warn_of_skipped(
+        self, listing: Listing, start: int, end: int, warned: set[tuple[int, int]]
+    ) -> None:
+        for first, last in listing.skipped:
+            if first < end and start < last and (first, last) not in warned:
+                warned.add((first, last))
+                _log.warning(
+                    "%s-%d: records %d to %d were damaged and are skipped.",
+                    self._topic,
+                    self._partition,
+                    first,
+                    last - 1,
+                )
 
     def require_sound_end(self) -> None:
         """Raise if damaged records follow the high watermark."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..maintenance.partition import PartitionMaintenance
     from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
     from ..metadata import consumer_groups
+    from ..segments.damage import Damage
 
     Run: TypeAlias = Callable[[PartitionMaintenance, Pace], UpkeepReport]
 else:
@@ -32,6 +33,38 @@ else:
 
 class StoreMaintenance(StoreReads):
     """The maintenance operations of ``Store``. Safe for several threads and processes."""
+
+    def damage(self, topic: str, partition: int) -> list[Damage]:
+        """The damaged records of a partition, and where it is intact again. Changes nothing.
+
+        It reads every byte of the partition. Only native stores can tell.
+        """
+        self._require_partition(topic, partition)
+        with typed_metadata_errors(topic):
+            return self._engine.maintenance(topic, partition).damage()
+
+    def skip_damaged(self, topic: str, partition: int, start: int, end: int) -> str | None:
+        """Give up the damaged records from ``start`` to ``end``; the end itself stays.
+
+        Readers and writers then go on after them, and readers warn. The damaged bytes are saved
+        beside the log; the return value is their path, None if there are none.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            start: First offset of one of the ranges that ``damage`` reports.
+            end: The end of the same range.
+
+        Raises:
+            InvalidRecordError: this is not exactly the range of one damage. Nothing was changed.
+        """
+        self._require_writable()
+        self._require_partition(topic, partition)
+        arguments.integer("start", start)
+        arguments.integer("end", end)
+        with typed_metadata_errors(topic):
+            target = self._engine.maintenance(topic, partition)
+        return target.skip(start, end)
 
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False

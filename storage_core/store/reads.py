@@ -113,6 +113,13 @@ class StoreReads:
         """The log start offset, even if no record is visible yet."""
         return self._reader(topic, partition).start_offset()
 
+    def skipped(self, topic: str, partition: int) -> list[OffsetRange]:
+        """The ranges of damaged records that were given up with ``skip_damaged``."""
+        reader = self._reader(topic, partition)
+        start = reader.start_offset()
+        found = reader.listing().skipped
+        return [OffsetRange(first, end) for first, end in found if end > start]
+
     def recovery_due(self, topic: str, partition: int) -> bool:
         """Whether the last writer crashed, so that the high watermark may be too low."""
         self._require_partition(topic, partition)

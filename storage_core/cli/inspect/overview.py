@@ -140,6 +140,7 @@ def _partition_details(partition: PartitionFacts) -> dict[str, Any]:
         "bytes": partition.size,
         "recovery_due": partition.recovery_due,
         "times_in_order": partition.times_in_order,
+        "skipped": [asdict(each) for each in partition.skipped],
         "segments": [
             {
                 **asdict(segment),
@@ -173,6 +174,10 @@ def _describe_topic(topic: TopicFacts) -> None:
             for partition in topic.partitions
         ],
     )
+    for partition in topic.partitions:
+        for lost in partition.skipped:
+            place = f"of partition {partition.partition} were damaged and are skipped"
+            output.line(f"records {number(lost.start)} to {number(lost.end - 1)} {place}")
     late = out_of_order(topic.partitions)
     if late is not None:
         output.line(f"times are out of order in {late}: read by time with timestampMode=exact")

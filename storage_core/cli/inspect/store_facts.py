@@ -13,7 +13,7 @@ from ...metadata.schema_files import RegisteredSchema
 from ...metadata.topic_file import TopicFile
 from ...segments.listing import list_segments
 from ...store.store import Store
-from ...types import SegmentInfo
+from ...types import OffsetRange, SegmentInfo
 
 _SHOWN = 10
 
@@ -47,6 +47,8 @@ class PartitionFacts:
     segments: tuple[SegmentFacts, ...]
     recovery_due: bool
     times_in_order: bool | None = None
+    skipped: tuple[OffsetRange, ...] = ()
+    """Damaged records that were given up."""
 
     @property
     def records(self) -> int:
@@ -168,8 +170,9 @@ def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -
     ]
     due = recovery_due(store, topic, partition)
     in_order = _times_in_order(store, segments) if times and store.layout == "native" else None
+    skipped = tuple(store.skipped(topic, partition))
     return PartitionFacts(
-        topic, partition, bounds.start, bounds.end, tuple(segments), due, in_order
+        topic, partition, bounds.start, bounds.end, tuple(segments), due, in_order, skipped
     )
 
 

@@ -123,7 +123,8 @@ def test_a_missing_segment_is_named_and_none_is_said_to_reach_over_it(
         return
     assert str(found.error) == (
         f"{TOPIC}-0: offsets 2 to 2 are missing: {before} ends at offset 2, and the next file is "
-        f"{after}. Restore {missing} from a copy, or read from offset 3."
+        f"{after}. Restore {missing} from a copy, or read from offset 3. In a native store "
+        "cursus skip gives up only these records."
     )
     assert ends == [(0, 2), (3, 4)]
     assert read(store, start=3).values == [b"d"]

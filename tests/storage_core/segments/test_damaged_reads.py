@@ -82,7 +82,8 @@ def test_a_missing_segment_is_named_and_none_is_said_to_reach_over_it(tmp_path: 
             list(batches)
         assert str(caught.value) == (
             f"t-0: offsets 3 to 5 are missing: {before} ends at offset 3, and the next file is "
-            f"{after}. Restore {missing} from a copy, or read from offset 6."
+            f"{after}. Restore {missing} from a copy, or read from offset 6. In a native store "
+            "cursus skip gives up only these records."
         ), name
         assert (caught.value.path, caught.value.offset) == (missing, 3)
     assert values(reader, start=6) == [b"2"] * 3 + [b"3"] * 3
