@@ -24,6 +24,14 @@ def test_the_map_lists_every_folder_in_order(package: str) -> None:
     assert listed(package) == [name for name in FOLDERS[package] if not name.startswith("_")]
 
 
+@pytest.mark.parametrize("package", FOLDERS)
+def test_the_short_map_of_the_readme_has_every_folder(package: str) -> None:
+    lines = (ROOT / "README.md").read_text().partition(f"\n{package}/ ")[2]
+    folders = re.findall(r"(\w+)/(?=\s)", lines.partition("\n```")[0])
+    known = {name.partition(".")[0] for name in FOLDERS[package]}
+    assert {name for name in known if (ROOT / package / name).is_dir()} <= set(folders)
+
+
 def test_every_file_that_the_page_names_is_there() -> None:
     named = set(re.findall(r"`((?:storage_core|cursus_spark)/[\w/.]+)`", DOCUMENT.read_text()))
     assert named

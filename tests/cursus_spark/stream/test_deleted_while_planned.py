@@ -172,7 +172,8 @@ SLOW: list[tuple[Prepare, dict[str, str]]] = [
 CASES = [
     pytest.param(prepare, more, chosen, marks=marks, id="-".join([prepare.__name__, *more, chosen]))
     for cases, subscriptions, marks in (
-        (QUICK, SUBSCRIPTIONS, ()),
+        (QUICK, ("subscribe",), ()),
+        (QUICK, ("pattern", "assign"), pytest.mark.slow),
         (SLOW, ("subscribe", "pattern"), pytest.mark.slow),
     )
     for prepare, more in cases
