@@ -29,7 +29,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 from ..config import StoreConfig
@@ -73,16 +73,26 @@ class CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """What a driver asks for. Its messages were checked, but not the staged files."""
+class CommitRequest:
+    """What a driver asks for.
+
+    Attributes:
+        job: The job's name.
+        parts: What its tasks staged.
+        topics: More topics to record the version for.
+        app: The application that numbers its versions.
+        version: Its version.
+        exact: Skip only a version that was really committed.
+        schemas: By topic a schema version whose columns are published with or without rows.
+    """
 
     job: str
     parts: Sequence[StagedPart]
-    topics: frozenset[str]
+    topics: Iterable[str]
     app: str
     version: int
-    exact: bool
-    schemas: Mapping[str, int]
+    exact: bool = False
+    schemas: Mapping[str, int] = field(default_factory=dict)
 
 
 class Committer(Generic[Log]):
@@ -112,20 +122,8 @@ class Committer(Generic[Log]):
         self._fingerprints = fingerprints
         self._schemas = schemas
 
-    def commit(
-        self,
-        job: str,
-        parts: Sequence[StagedPart],
-        topics: Iterable[str],
-        app: str,
-        version: int,
-        *,
-        exact: bool = False,
-        schemas: Mapping[str, int] | None = None,
-    ) -> CommitResult:
+    def commit(self, request: CommitRequest) -> CommitResult:
         """Publish all parts or none. The module docstring lists the steps.
-
-        ``schemas``: by topic a schema version whose columns are published with or without rows.
 
         Raises:
             InvalidCommitError: a part is not what a task of this job staged.
@@ -135,17 +133,15 @@ class Committer(Generic[Log]):
                 it.
             CommitPendingError, RecoveryNeededError: other work comes first. Nothing was written.
         """
-        claimed = claimed_parts(self._staging, check_name("job", job), parts)
-        if type(version) is not int or not isinstance(app, str):
+        claimed = claimed_parts(self._staging, check_name("job", request.job), request.parts)
+        if type(request.version) is not int or not isinstance(request.app, str):
             raise InvalidCommitError(
-                f"app must be str and version int, got {app!r} and {version!r}."
+                f"app must be str and version int, got {request.app!r} and {request.version!r}."
             )
-        names = frozenset({*topics, *(part.topic for part in claimed)})
+        names = frozenset({*request.topics, *(part.topic for part in claimed)})
         decided: list[Intent] = []
         try:
-            return self._commit(
-                _Request(job, claimed, names, app, version, exact, schemas or {}), decided
-            )
+            return self._commit(replace(request, parts=claimed, topics=names), decided)
         except (OSError, StorageError) as error:
             # After the commit point every failure means the same: another writer finishes the
             # commit.
@@ -153,7 +149,7 @@ class Committer(Generic[Log]):
                 raise outcome_unknown(decided[0], error) from error
             raise
 
-    def _commit(self, request: _Request, decided: list[Intent]) -> CommitResult:
+    def _commit(self, request: CommitRequest, decided: list[Intent]) -> CommitResult:
         topics = {name: self._logs.topic(name) for name in request.topics}
         with self._locked_names(request.app, request.job):
             self._require_finished(request.app, request.job)
@@ -183,7 +179,9 @@ class Committer(Generic[Log]):
             self.roll_forward(intent)
         return CommitResult(False, _offsets(intent))
 
-    def _not_in_ledger(self, request: _Request, topics: Mapping[str, TopicFile]) -> dict[str, str]:
+    def _not_in_ledger(
+        self, request: CommitRequest, topics: Mapping[str, TopicFile]
+    ) -> dict[str, str]:
         """The topics, with their uuids, to which this version is not committed yet."""
         app, version, exact = request.app, request.version, request.exact
         due = {
@@ -202,7 +200,7 @@ class Committer(Generic[Log]):
             )  # fmt: skip
         return due
 
-    def _later(self, request: _Request, topics: Mapping[str, TopicFile]) -> int | None:
+    def _later(self, request: CommitRequest, topics: Mapping[str, TopicFile]) -> int | None:
         """The last recorded version, if the one that is asked for was committed to no topic."""
         found = [
             entry
@@ -299,7 +297,7 @@ class Committer(Generic[Log]):
 
     def plan(
         self,
-        request: _Request,
+        request: CommitRequest,
         parts: Sequence[StagedPart],
         topics: Mapping[str, str],
         logs: Mapping[TopicPartition, Log],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..commit.commit_state import CommitState
-from ..commit.protocol import CommitResult
-from ..commit.staging import Stage, StageCheck, StagedPart
+from ..commit.protocol import CommitRequest, CommitResult
+from ..commit.staging import Stage, StageCheck
 from ..config import StoreConfig
 from ..format.columns import Columns
 from ..log.published import Published
@@ -136,16 +136,7 @@ class Engine(Protocol):
     def abort(self, job: str, app: str) -> None:
         """Delete the staging of a job, or finish its commit if that is decided."""
 
-    def commit(
-        self,
-        job: str,
-        parts: Sequence[StagedPart],
-        topics: Iterable[str],
-        app: str,
-        version: int,
-        *,
-        exact: bool,
-    ) -> CommitResult:
+    def commit(self, request: CommitRequest) -> CommitResult:
         """Publish all parts or none; first recover and finish pending commits if needed."""
 
     def log(self, topic: str, partition: int) -> Log:

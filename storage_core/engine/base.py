@@ -7,7 +7,7 @@ writer first, so that neither a log nor the commit protocol has to do it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +20,8 @@ from ..vfs import Vfs
 
 if TYPE_CHECKING:
     from ..commit import staging, staging_gc
-    from ..commit.protocol import CommitResult, Committer
-    from ..commit.staging import Stage, StageCheck, StagedPart
+    from ..commit.protocol import CommitRequest, CommitResult, Committer
+    from ..commit.staging import Stage, StageCheck
 else:
     staging = LazyModule("storage_core.commit.staging")
     staging_gc = LazyModule("storage_core.commit.staging_gc")
@@ -88,26 +88,14 @@ class BaseEngine(ABC):
             self.stage_check,
         )
 
-    def commit(
-        self,
-        job: str,
-        parts: Sequence[StagedPart],
-        topics: Iterable[str],
-        app: str,
-        version: int,
-        *,
-        exact: bool,
-    ) -> CommitResult:
-        names = tuple(topics)
+    def commit(self, request: CommitRequest) -> CommitResult:
         try:
-            result = self.guarded(
-                lambda: self.committer.commit(job, parts, names, app, version, exact=exact)
-            )
+            result = self.guarded(lambda: self.committer.commit(request))
         except StorageError:
             # Abandoned staging may be what fills the disk.
-            self.staging_gc.sweep_if_due(committing=job)
+            self.staging_gc.sweep_if_due(committing=request.job)
             raise
-        self.staging_gc.sweep_if_due(committing=job)
+        self.staging_gc.sweep_if_due(committing=request.job)
         return result
 
     def abort(self, job: str, app: str) -> None:

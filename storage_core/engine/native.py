@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,8 +29,8 @@ from .base import BaseEngine, Result
 if TYPE_CHECKING:
     from ..checks import store_check
     from ..commit import append_staged, protocol
-    from ..commit.protocol import CommitResult, Committer
-    from ..commit.staging import StageCheck, StagedPart
+    from ..commit.protocol import CommitRequest, CommitResult, Committer
+    from ..commit.staging import StageCheck
     from ..format import lock_state
     from ..log import schema_changes
     from ..log.partition_log import PartitionLog
@@ -132,9 +132,9 @@ class NativeEngine(BaseEngine):
     def _publish_schema(self, topic: str, version: int) -> None:
         if self.published(topic).schema != version:
             # A commit without rows: after a crash its intent publishes what readers saw already.
-            job, schemas = f"alter-{uuid.uuid4()}", {topic: version}
-            commit = self.committer.commit
-            self.guarded(lambda: commit(job, [], [topic], job, 0, schemas=schemas))
+            job = f"alter-{uuid.uuid4()}"
+            request = protocol.CommitRequest(job, (), (topic,), job, 0, schemas={topic: version})
+            self.guarded(lambda: self.committer.commit(request))
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         data = read_file(self._vfs, f"topics/{topic}/{partition}/lock", lock_state.SIZE) or b""
@@ -246,17 +246,8 @@ class NativeEngine(BaseEngine):
                 topic=topic,
             )
 
-    def commit(
-        self,
-        job: str,
-        parts: Sequence[StagedPart],
-        topics: Iterable[str],
-        app: str,
-        version: int,
-        *,
-        exact: bool,
-    ) -> CommitResult:
-        result = super().commit(job, parts, topics, app, version, exact=exact)
+    def commit(self, request: CommitRequest) -> CommitResult:
+        result = super().commit(request)
         self._logs.checkpoint_if_due()
         return result
 

@@ -23,6 +23,7 @@ from .maintenance import StoreMaintenance
 from .open_directory import make_engine, open_files
 
 if TYPE_CHECKING:
+    from ..commit import protocol
     from ..commit.commit_state import PendingCommit
     from ..commit.protocol import CommitResult
     from ..commit.staging import Stage, StagedPart
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .typed_topics import ColumnsLike
 else:
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
+    protocol = LazyModule("storage_core.commit.protocol")
     typed_appends = LazyModule("storage_core.store.typed_appends")
     typed_topics = LazyModule("storage_core.store.typed_topics")
 
@@ -321,7 +323,8 @@ class Store(StoreMaintenance):
         self._require_writable()
         with typed_write_errors(f"committing job {job!r}"):
             name = job if app is None else app
-            return self._engine.commit(job, parts, named, name, version, exact=exact)
+            request = protocol.CommitRequest(job, parts, named, name, version, exact)
+            return self._engine.commit(request)
 
     def abort(self, job: str, *, app: str | None = None) -> None:
         """Delete the staging of a job. If its commit is decided, finish the commit instead."""
