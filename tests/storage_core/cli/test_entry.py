@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from contextlib import suppress
@@ -125,10 +126,10 @@ def test_completion_scripts_are_printed(shell: str) -> None:
 
 
 def test_commands_and_topics_are_completed(tmp_path: Path) -> None:
-    made(tmp_path)
+    log = made(tmp_path / "my log")
     asked = {"_CURSUS_COMPLETE": "bash_complete", "COMP_WORDS": "cursus des", "COMP_CWORD": "1"}
     assert process(environment=asked)[1].split() == ["plain,describe"]
-    asked |= {"COMP_WORDS": f"cursus cat {tmp_path} or", "COMP_CWORD": "3"}
+    asked |= {"COMP_WORDS": f"cursus cat {shlex.quote(str(log))} or", "COMP_CWORD": "3"}
     assert process(environment=asked)[1].split() == [f"plain,{TOPIC}"]
 
 
