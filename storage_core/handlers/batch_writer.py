@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..engine.api import Log
 from ..errors import RECORD_ERRORS, StorageError, WriteFailedError
-from ..format.columns import make_columns
+from ..format.columns import Columns, make_columns
 from ..store.store import Store
 from ..types import ActiveFile
 from .futures import Batch, Row
+
+if TYPE_CHECKING:
+    from .row_checks import CheckedRow, RowChecks
 
 # Far below 2 GiB, the limit of one Arrow column of bytes.
 _PIECE_BYTES = 256 << 20
@@ -33,8 +36,11 @@ class PartitionWriter:
     it released the lock: announcing runs callbacks.
     """
 
-    def __init__(self, store: Store, topic: str, partition: int) -> None:
+    def __init__(
+        self, store: Store, topic: str, partition: int, rows: RowChecks | None = None
+    ) -> None:
         self._store = store
+        self._rows = rows
         self._topic = topic
         self._partition = partition
         self._unsynced: deque[_Unsynced] = deque()
@@ -126,17 +132,9 @@ class PartitionWriter:
 
     def _append(self, batches: list[Batch]) -> int:
         values = list(chain.from_iterable(batch.values for batch in batches))
-        keys, timestamps, headers = (
-            _joined(batches, name) for name in ("keys", "timestamps", "headers")
-        )
+        made = self._columns_of_rows(values) if self._rows else self._columns_of(values, batches)
         runs: list[range] = []
-        for start, stop in _pieces(values, keys):
-            columns = self._columns(
-                values[start:stop],
-                None if keys is None else keys[start:stop],
-                None if timestamps is None else timestamps[start:stop],
-                None if headers is None else headers[start:stop],
-            )
+        for columns in made:
             written = self._store.append_columns(self._topic, self._partition, columns)
             runs.append(range(written.start, written.end))
         offsets = runs[0] if len(runs) == 1 else list(chain.from_iterable(runs))
@@ -149,7 +147,33 @@ class PartitionWriter:
             first += rows
         return runs[-1].stop
 
-    def _columns(self, values: list[Any], keys: Any, timestamps: Any, headers: Any) -> Any:
+    def _columns_of_rows(self, rows: list[Any]) -> Iterator[Columns]:
+        """Rows of a typed topic; those of one schema version together."""
+        assert self._rows is not None
+        for _, group in groupby(rows, key=lambda row: row.reader.schema.version):
+            waiting: list[CheckedRow] = []
+            size = 0
+            for row in group:
+                if waiting and size + row.size > _PIECE_BYTES:
+                    yield self._rows.columns(waiting, self._store.vfs.now_us(), None)
+                    waiting, size = [], 0
+                waiting.append(row)
+                size += row.size
+            yield self._rows.columns(waiting, self._store.vfs.now_us(), None)
+
+    def _columns_of(self, values: list[Any], batches: list[Batch]) -> Iterator[Columns]:
+        keys, timestamps, headers = (
+            _joined(batches, name) for name in ("keys", "timestamps", "headers")
+        )
+        for start, stop in _pieces(values, keys):
+            yield self._columns(
+                values[start:stop],
+                None if keys is None else keys[start:stop],
+                None if timestamps is None else timestamps[start:stop],
+                None if headers is None else headers[start:stop],
+            )
+
+    def _columns(self, values: list[Any], keys: Any, timestamps: Any, headers: Any) -> Columns:
         return make_columns(
             values,
             keys,

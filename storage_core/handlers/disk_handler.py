@@ -10,22 +10,32 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
 from socket import socket
 from types import TracebackType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from ..config import StoreConfig
-from ..errors import CollectedError, StorageError, StoreClosedError
+from ..errors import CollectedError, InvalidRecordError, StorageError, StoreClosedError
 from ..format.columns import READ_SCHEMA
+from ..format.selection import SYSTEM_FIELDS
+from ..lazy import LazyModule
 from ..store.store import Store
 from ..types import TopicPartitionHandler
 from .batch_writer import PartitionWriter
 from .futures import Batch, Row
 from .write_queue import PLAIN_BYTES, Bytes, Headers, WriteQueue
+
+if TYPE_CHECKING:
+    from . import row_checks
+    from .row_checks import CheckedRow
+else:
+    row_checks = LazyModule("storage_core.handlers.row_checks")
 
 HandlerState = Literal["creating", "active", "rotating", "closed"]
 _log = logging.getLogger("storage_core")
@@ -52,10 +62,13 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
     ) -> None:
         self._state: HandlerState = "creating"
         self._store = store
-        self._writer = PartitionWriter(store, topic, partition)
+        self._rows = row_checks.RowChecks(store, topic) if store.topic(topic).is_typed else None
+        self._writer = PartitionWriter(store, topic, partition, self._rows)
         largest = self._writer.log.config.max_record_bytes
         settings = (config or store.config).override({"max_record_bytes": largest})
         super().__init__(f"{topic}_{partition}", store.vfs, settings)
+        if self._rows is not None:
+            self._plain_bytes = -1  # no record may pass unchecked: all are refused
         self.topic = topic
         self.partition = partition
         self._io = threading.Lock()
@@ -93,6 +106,41 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         """Bytes written to the active segment."""
         return self._writer.active.size
 
+    def append_row(self, row: Mapping[str, Any]) -> Future[int]:
+        """Queue one row of a typed topic; the future gives its offset once it is durable.
+
+        Waits for room and raises as ``append``.
+
+        Args:
+            row: Values by column name. A column that is missing is null. Beside what JSON has
+                (see ``cursus append --json``) a value may be a float, Decimal, bytes, date,
+                datetime (without zone: UTC) or timedelta, if that is the type of its column.
+
+        Raises:
+            SchemaMismatchError: a value does not fit its column. Only this row is refused.
+            InvalidRecordError: the row's key belongs to another partition, where compaction would
+                look for it. ``DiskManager.append_row`` finds the partition.
+        """
+        if self._rows is None:
+            raise InvalidRecordError(
+                f"topic {self.topic!r} is a records topic: it takes keys and values. Use append.",
+                topic=self.topic,
+            )
+        checked = self._rows.check(row)
+        partition = self._rows.partition_of(checked, self._store.topic(self.topic))
+        if partition is not None and partition != self.partition:
+            raise InvalidRecordError(
+                f"{self.topic}-{self.partition}: the key of the row belongs to partition "
+                f"{partition}. Use that partition's handler, or append_row of the manager.",
+                topic=self.topic,
+                partition=self.partition,
+            )
+        return self.append_checked(checked)
+
+    def append_checked(self, row: CheckedRow) -> Future[int]:
+        """``append_row`` inside this package, for a row that is checked and routed."""
+        return self._append_row((row, None, None, None))
+
     def write_direct(
         self,
         value: Bytes | None,
@@ -120,11 +168,19 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
     ) -> ReadResult:
         """Read durable records from ``offset`` on; fewer at the end of the log.
 
+        Rows of a typed topic have their offset in ``_offset``.
+
         Raises:
             OffsetOutOfRangeError: ``offset`` is neither in the log nor its end.
         """
         with self._meta:
             self._require_not_closed()
+        columns, schema, name = None, READ_SCHEMA, "offset"
+        found = None if self._rows is None else self._store.schema(self.topic)
+        if found is not None:
+            name = "_offset"
+            schema = pa.schema([SYSTEM_FIELDS[name], *found.arrow])
+            columns = schema.names
         batches = list(
             self._store.read(
                 self.topic,
@@ -132,12 +188,14 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
                 start=offset,
                 max_records=max_messages,
                 max_bytes=max_bytes,
+                columns=columns,
             )
         )
         next_offset = offset
         if batches:
-            next_offset = batches[-1].column("offset")[-1].as_py() + 1
-        return ReadResult(pa.Table.from_batches(batches, READ_SCHEMA), next_offset)
+            next_offset = batches[-1].column(name)[-1].as_py() + 1
+            schema = batches[-1].schema
+        return ReadResult(pa.Table.from_batches(batches, schema), next_offset)
 
     def rotate_segment(self) -> None:
         """Write the queued records and seal the segment; the next record opens a new one.
@@ -277,8 +335,15 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
             super()._hurry(batch)
 
     def _checked(self, row: tuple[object, object, Headers | None, object]) -> Row:
+        if self._rows is not None:
+            raise InvalidRecordError(
+                f"topic {self.topic!r} is a typed topic: it takes rows, not keys and values. Use "
+                "append_row.",
+                topic=self.topic,
+            )
         checked = super()._checked(row)
         value, key, headers, _ = checked
+        assert not isinstance(value, tuple)
         used = tuple(item is not None for item in checked)
         unlike = headers is not None or len(value or b"") + len(key or b"") > PLAIN_BYTES
         # In the write, an invalid record would fail the other records of its batch too.

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from .. import arguments
 from ..config import StoreConfig
 from ..errors import CollectedError, ConfigError, StorageError
 from ..format.file_names import check_name
+from ..lazy import LazyModule
 from ..store.store import Store
 from .background import Maintainer
 from .disk_handler import DiskHandler
+
+if TYPE_CHECKING:
+    from . import row_checks
+    from .row_checks import RowChecks
+else:
+    row_checks = LazyModule("storage_core.handlers.row_checks")
 
 _log = logging.getLogger("storage_core")
 
@@ -33,6 +43,8 @@ class DiskManager:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._handlers: dict[str, DiskHandler] = {}
+        self._rows: dict[str, RowChecks] = {}
+        self._turn = itertools.count()
         self._maintainer: Maintainer | None = None
 
     @property
@@ -65,6 +77,25 @@ class DiskManager:
             self._handlers[key] = handler
             return handler
 
+    def append_row(self, topic: str, row: Mapping[str, Any]) -> Future[int]:
+        """Queue one row of a typed topic in the partition that its key belongs to.
+
+        Without key columns some hundreds of rows go to one partition, then the next ones to the
+        next. The rest is as for ``DiskHandler.append_row``.
+        """
+        with self._lock:
+            store = self._opened()
+        found = store.topic(topic)
+        checks = self._rows.get(topic)
+        if checks is None or checks.uuid != found.uuid:
+            checks = self._rows[topic] = row_checks.RowChecks(store, topic)
+        checked = checks.check(row)
+        partition = checks.partition_of(checked, found)
+        if partition is None:
+            turn = next(self._turn) // self._config.disk_flush_batch_size
+            partition = turn % found.partitions
+        return self.get_handler(topic, partition).append_checked(checked)
+
     def close_all_handlers(self) -> None:
         """Write all queued records, stop all threads and close all files.
 
@@ -76,6 +107,7 @@ class DiskManager:
         with self._lock:
             handlers, self._handlers = self._handlers, {}
             store, self._store = self._store, None
+            self._rows = {}
             maintainer, self._maintainer = self._maintainer, None
             atexit.unregister(self.close_all_handlers)
         if maintainer is not None:

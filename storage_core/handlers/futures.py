@@ -13,13 +13,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import WriteFailedError
 
+if TYPE_CHECKING:
+    from .row_checks import CheckedRow
+
 Header: TypeAlias = tuple[str, bytes | None]
-Row: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header] | None, int | None]
-"""Value, key, headers and timestamp of one record, checked."""
+Value: TypeAlias = "bytes | CheckedRow | None"
+Row: TypeAlias = tuple[Value, bytes | None, Sequence[Header] | None, int | None]
+"""Value, key, headers and timestamp of one record, checked; a typed row stands in its value."""
 
 
 class Batch:
@@ -45,7 +49,7 @@ class Batch:
     )
 
     def __init__(self, opened: float, hurry: Callable[[Batch], None]) -> None:
-        self.values: list[bytes | None] = []
+        self.values: list[Value] = []
         self.keys: list[bytes | None] = []
         self.headers: list[Sequence[Header] | None] = []
         self.timestamps: list[int | None] = []

@@ -278,6 +278,7 @@ def _timestamp(moment: object) -> int | None:
 
 def _size(row: Row) -> int:
     value, key, headers, _ = row
+    assert not isinstance(value, tuple)
     size = len(value or b"") + len(key or b"")
     for name, content in headers or ():
         size += len(name.encode()) + len(content or b"")

@@ -1,14 +1,19 @@
-"""Rows of a typed topic from JSON objects: every value is checked against its column."""
+"""Rows of a typed topic from JSON objects or dicts: every value is checked against its column.
+
+Beside what JSON has, a column takes Python's own values of its type: float, Decimal, bytes, date,
+datetime, timedelta.
+"""
 
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -22,6 +27,8 @@ _SHOWN = 40
 _SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
 _EXACT = Context(prec=38, traps=[Inexact, InvalidOperation])
 _LONGEST_NUMBER = 4_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class JsonRow(NamedTuple):
@@ -30,6 +37,11 @@ class JsonRow(NamedTuple):
     values: tuple[Any, ...]
     partition: int | None = None
     timestamp: int | None = None
+
+
+class _Values(Protocol):
+    @property
+    def values(self) -> tuple[Any, ...]: ...
 
 
 class JsonReader:
@@ -59,7 +71,15 @@ class JsonReader:
         values = self._columns.values(found, ())
         return JsonRow(tuple(values), _partition(place), _timestamp(place))
 
-    def batch(self, rows: Sequence[JsonRow]) -> pa.RecordBatch:
+    def values(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of a row, in the order of the columns.
+
+        Raises:
+            SchemaMismatchError: as ``read``.
+        """
+        return tuple(self._columns.values(row, ()))
+
+    def batch(self, rows: Sequence[_Values]) -> pa.RecordBatch:
         """The rows as a batch with the columns of the schema."""
         columns = zip(*(row.values for row in rows), strict=True) if rows else ()
         arrays = [
@@ -84,10 +104,10 @@ class _Struct:
         seen: dict[int, str] = {}
         for name, value in found.items():
             place = self._exact.get(name)
-            if place is None:
+            if place is None and isinstance(name, str):
                 place = self._folded.get(fold(name))
             if place is None:
-                self._refuse_unknown((*path, name))
+                self._refuse_unknown((*path, str(name)))
             if place in seen:
                 raise SchemaMismatchError(
                     f"column {dotted((*path, name))}: it is also there as {seen[place]!r}."
@@ -154,7 +174,7 @@ def _list_reader(field: Field) -> _Read:
     read_element = _item_reader(element)
 
     def read(value: Any, path: Path) -> Any:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             _refuse(value, field, path, "a list")
         inside = (*path, element.name)
         return [read_element(item, inside) for item in value]
@@ -170,7 +190,8 @@ def _map_reader(field: Field) -> _Read:
     wanted = f"an object, or {wanted}" if by_text else wanted
 
     def read(value: Any, path: Path) -> Any:
-        if isinstance(value, dict) and by_text:
+        # The names in an object of JSON are texts.
+        if isinstance(value, dict) and (by_text or not all(isinstance(k, str) for k in value)):
             pairs = list(value.items())
         elif isinstance(value, list) and all(_is_pair(item) for item in value):
             pairs = [(item[KEY], item.get(VALUE)) for item in value]
@@ -216,7 +237,9 @@ def _float_reader(field: Field) -> _Read:
     def read(value: Any, path: Path) -> Any:
         if isinstance(value, str) and value in _SPECIAL_FLOATS:
             return _SPECIAL_FLOATS[value]
-        if type(value) in (int, Decimal):
+        if isinstance(value, float) and not math.isfinite(value):
+            return float(value)
+        if type(value) in (int, float, Decimal):
             try:
                 number: float = struct.unpack(form, struct.pack(form, float(value)))[0]
             except OverflowError:
@@ -252,7 +275,7 @@ def _timestamp_reader(field: Field) -> _Read:
     wanted = "ISO 8601 text such as 2026-11-01T09:00:00" + ("Z" if zoned else ", without a zone")
 
     def read(value: Any, path: Path) -> Any:
-        found = read_micros(value) if isinstance(value, str) else None
+        found = read_micros(value) if isinstance(value, str) else _micros(value)
         if found is None or (found[1] and not zoned) or not -(1 << 63) <= found[0] < 1 << 63:
             return _refuse(value, field, path, wanted)
         return found[0]
@@ -262,10 +285,30 @@ def _timestamp_reader(field: Field) -> _Read:
 
 def _text_reader(field: Field, read_text: Callable[[str], Any], wanted: str) -> _Read:
     def read(value: Any, path: Path) -> Any:
-        found = read_text(value) if isinstance(value, str) else None
+        found = read_text(value) if isinstance(value, str) else _plain(value, field.type)
         return _refuse(value, field, path, wanted) if found is None else found
 
     return read
+
+
+def _micros(value: object) -> tuple[int, bool] | None:
+    """Microseconds since 1970 of a datetime, and whether it has a zone."""
+    if not isinstance(value, datetime.datetime):
+        return None
+    zoned = value.tzinfo is not None
+    since = value - (_EPOCH if zoned else _EPOCH.replace(tzinfo=None))
+    return since // _MICROSECOND, zoned
+
+
+def _plain(value: object, kind: pa.DataType) -> Any:
+    """What Arrow stores of one of Python's values; None if it is of another type."""
+    if pa.types.is_binary(kind) and isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if pa.types.is_duration(kind) and isinstance(value, datetime.timedelta):
+        return value // _MICROSECOND
+    if pa.types.is_date(kind) and type(value) is datetime.date:
+        return value.toordinal() - _EPOCH.toordinal()
+    return None
 
 
 def _unicode(text: str) -> str | None:
@@ -336,7 +379,10 @@ def _timestamp(place: Mapping[str, Any]) -> int | None:
 
 
 def _refuse(value: Any, field: Field, path: Path, wanted: str) -> NoReturn:
-    shown = json.dumps(value, default=str)
+    try:
+        shown = json.dumps(value, default=str)
+    except (TypeError, ValueError):  # of a dict that JSON cannot have
+        shown = " ".join(repr(value).split())
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     raise SchemaMismatchError(
         f"column {dotted(path)}: found {shown}, wanted {type_name(field.type)}: {wanted}."
