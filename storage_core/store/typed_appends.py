@@ -14,7 +14,7 @@ from ..format.columns import Columns
 from ..format.typed_columns import make_typed_columns, route
 from ..metadata.topic_file import TopicFile
 from ..schema.conform import check_fits
-from ..schema.fields import SchemaVersion
+from ..schema.fields import Field, SchemaVersion
 from ..types import OffsetRange
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TypedStore(Protocol):
     @property
     def vfs(self) -> Vfs: ...
     def topic(self, topic: str) -> TopicFile: ...
-    def schema(self, topic: str) -> SchemaVersion | None: ...
+    def register_schema(self, topic: str, columns: Sequence[Field]) -> SchemaVersion: ...
     def append_columns(self, topic: str, partition: int, columns: Columns) -> OffsetRange: ...
     def stage(self, job: str) -> Stage: ...
     def commit(self, job: str, parts: Sequence[StagedPart]) -> CommitResult: ...
@@ -45,11 +45,13 @@ def append_table(
     store: TypedStore, topic: str, data: TableLike, partition: int | None
 ) -> Mapping[int, OffsetRange]:
     """Append all rows of ``data``; no reader sees a part of them. See ``Store.append_table``."""
-    found, schema = store.topic(topic), store.schema(topic)
-    if schema is None:
+    found = store.topic(topic)
+    if not found.is_typed:
         raise InvalidRecordError(
             f"topic {topic!r} is a records topic: it takes keys and values. Use append."
         )
+    # The published schema, read as a writer does: the ``watermark`` file may be lost.
+    schema = store.register_schema(topic, ())
     names, batches = _batches(data)
     check_fits(names, schema)
     routed = _routed(batches, found, schema, partition, store.vfs.now_us)

@@ -16,6 +16,7 @@ from storage_core.errors import (
     InvalidPredicateError,
     InvalidRecordError,
     RecordTooLargeError,
+    RecoveryNeededError,
     SchemaMismatchError,
 )
 from storage_core.format.typed_columns import make_typed_columns
@@ -245,3 +246,15 @@ def test_a_read_shows_rows_and_columns_of_one_instant(
     assert (len(found), found.schema.names) == (100, EVENTS.names)
     found = read_all(store)
     assert (len(found), found.schema.names) == (101, [*EVENTS.names, "extra"])
+
+
+@pytest.mark.row(3)
+def test_an_append_restores_the_high_watermarks_that_a_power_cut_took(store: Store) -> None:
+    store.create_topic("t", schema=EVENTS)
+    store.append_table("t", events())
+    (Path(store.path) / "topics/t/watermark").unlink()
+    fresh = Store.open(store.path)
+    with pytest.raises(RecoveryNeededError):
+        fresh.schema("t")
+    fresh.append_table("t", events(100))
+    assert read_all(fresh).equals(pa.concat_tables([events(), events(100)]))
