@@ -6,6 +6,7 @@ directory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,7 @@ from ..vfs import Vfs
 
 if TYPE_CHECKING:
     from . import intents, ledger
-    from .intents import Intents
+    from .intents import Intent, Intents
     from .ledger import Ledger
 else:
     intents = LazyModule("storage_core.commit.intents")
@@ -66,19 +67,43 @@ class CommitState:
         """The highest offset up to which a commit is known to have made records durable."""
         committed = self.recovery_points(topic, topic_uuid).get(partition, 0)
         # A committer syncs all records below its own before it writes the intent.
-        return max(committed, self.starts(topic, topic_uuid).get(partition, 0))
+        starts = _starts(self.intents.of_topic(topic, topic_uuid), topic)
+        return max(committed, starts.get(partition, 0))
 
     def recovery_points(self, topic: str, topic_uuid: str) -> dict[int, int]:
         """By partition the highest offset up to which finished commits made records durable."""
         return self.ledger.recovery_points(topic, topic_uuid)
 
     def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """By partition where the first pending commit begins: the end for readers."""
-        return self.intents.starts(topic, topic_uuid)
+        """By partition where the first pending commit begins: the end for readers.
 
-    def pending_schema(self, topic: str, topic_uuid: str) -> tuple[int, int] | None:
-        """The schema versions before and after a pending commit that changes the schema."""
-        return self.intents.pending_schema(topic, topic_uuid)
+        A commit that is in the ledger is not pending, whatever its intent says. A power cut may
+        bring a removed intent back, and later rows may need the columns that the commit brought.
+        """
+        pending = [
+            intent
+            for intent in self.intents.of_topic(topic, topic_uuid)
+            if not self._is_recorded(intent, topic, topic_uuid)
+        ]
+        return _starts(pending, topic)
+
+    def published_schema(self, topic: str, topic_uuid: str, copied: int) -> int:
+        """The published schema version by the intents, if ``published.json`` has ``copied``.
+
+        A pending commit is not visible, so its schema is not either.
+        """
+        for intent in self.intents.of_topic(topic, topic_uuid):
+            if topic in intent.schemas:
+                before, after = intent.schemas[topic]
+                if self._is_recorded(intent, topic, topic_uuid):
+                    copied = max(copied, after)
+                elif copied == after:
+                    copied = before
+        return copied
+
+    def _is_recorded(self, intent: Intent, topic: str, topic_uuid: str) -> bool:
+        app, version = intent.app, intent.version
+        return self.ledger.has(topic, topic_uuid, app, version, exact=intent.exact)
 
     def pending(self) -> list[PendingCommit]:
         """Every interrupted commit, and every commit that runs now."""
@@ -96,3 +121,12 @@ class CommitState:
             )
             for intent in self.intents.pending()
         ]
+
+
+def _starts(pending: Iterable[Intent], topic: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for intent in pending:
+        for part in intent.partitions:
+            if part.topic == topic:
+                found[part.partition] = min(found.get(part.partition, part.start), part.start)
+    return found

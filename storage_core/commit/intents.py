@@ -77,7 +77,13 @@ class Intent:
     """
 
     def names(self, topic: str | None, partition: int | None) -> bool:
-        """Whether writers of this partition must finish the commit first."""
+        """Whether writers of this partition must finish the commit first.
+
+        A new schema concerns all partitions. It is visible before it is durable: rows that name it
+        must not be durable first, or a power cut would show them without their columns.
+        """
+        if topic in self.schemas:
+            return True
         return any((part.topic, part.partition) == (topic, partition) for part in self.partitions)
 
 
@@ -178,22 +184,10 @@ class Intents:
             return False
         return self.directory_stat() == stat
 
-    def starts(self, topic: str, topic_uuid: str) -> dict[int, int]:
-        """By partition where the first pending commit begins: the end for readers."""
-        found: dict[int, int] = {}
-        for intent in self.pending(replaced=True):
-            for part in intent.partitions:
-                if (part.topic, part.topic_uuid) == (topic, topic_uuid):
-                    start = found.get(part.partition, part.start)
-                    found[part.partition] = min(start, part.start)
-        return found
-
-    def pending_schema(self, topic: str, topic_uuid: str) -> tuple[int, int] | None:
-        """The schema versions before and after a pending commit that changes a topic's schema."""
-        for intent in self.pending(replaced=True):
-            if intent.topics.get(topic) == topic_uuid and topic in intent.schemas:
-                return intent.schemas[topic]
-        return None
+    def of_topic(self, topic: str, topic_uuid: str) -> list[Intent]:
+        """The intents that name a topic, also those that others take the place of."""
+        pending = self.pending(replaced=True)
+        return [intent for intent in pending if intent.topics.get(topic) == topic_uuid]
 
     def sweep(self, older_than_us: int) -> None:
         """Remove old temporary files that crashed committers left."""

@@ -115,14 +115,9 @@ class PublishedTopics:
         return tuple(ends)
 
     def schema_of_lost(self, topic: str) -> int | None:
-        """The published schema version while the ``watermark`` file is lost.
-
-        A pending commit is not visible, so its schema is not either. The intent of an old commit
-        may come back after a power cut: then later versions are published, and they count.
-        """
+        """The published schema version while the ``watermark`` file is lost."""
         found = self._catalog.get(topic)
         if not found.is_typed:
             return None
-        version = self.schemas(topic).published()
-        step = self._barrier.pending_schema(topic, str(found.uuid))
-        return step[0] if step is not None and version == step[1] else version
+        copied = self.schemas(topic).published()
+        return self._barrier.published_schema(topic, str(found.uuid), copied)

@@ -25,5 +25,5 @@ class TopicBarrier(WriteBarrier, Protocol):
     def starts(self, topic: str, topic_uuid: str) -> Mapping[int, int]:
         """Where the first pending commit begins, by partition: the end for readers."""
 
-    def pending_schema(self, topic: str, topic_uuid: str) -> tuple[int, int] | None:
-        """The schema versions before and after a pending commit that changes the schema."""
+    def published_schema(self, topic: str, topic_uuid: str, copied: int) -> int:
+        """The published schema version by pending commits, if ``published.json`` has ``copied``."""

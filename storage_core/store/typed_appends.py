@@ -50,7 +50,7 @@ def append_table(
         raise InvalidRecordError(
             f"topic {topic!r} is a records topic: it takes keys and values. Use append."
         )
-    # The published schema, read as a writer does: the ``watermark`` file may be lost.
+    # The published schema, read as a writer does: the high watermarks may be lost.
     schema = store.register_schema(topic, ())
     names, batches = _batches(data)
     check_fits(names, schema)

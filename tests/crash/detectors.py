@@ -2,10 +2,10 @@
 
 A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
 around <text>``; ``killed before <call>``, after a committer that is killed there; ``full disk in
-<story>``; ``failing syncs``; ``two writers``; ``recreated topics``; ``wrong bytes``; ``promise of
-<what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for brokers' directories;
-and those of ``narrow_cuts``, ``interrupted`` and ``wrong_files``. Each ends at the first thing it
-notices.
+<story>``; ``failing syncs``; ``two writers``; ``two column writers``; ``recreated topics``; ``wrong
+bytes``; ``promise of <what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for
+brokers' directories; ``wrong bits of <file>`` of a typed topic; and those of ``narrow_cuts``,
+``interrupted``, ``wrong_files`` and ``wrong_columns``. Each ends at the first thing it notices.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.crash import (
     interrupted,
     narrow_cuts,
     promises,
+    wrong_columns,
     wrong_files,
 )
 from tests.crash.broker_states import BrokerExplorer
@@ -31,7 +32,7 @@ from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
 from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
-from tests.crash.two_writers import recreated, two_writers
+from tests.crash.two_writers import recreated, two_column_writers, two_writers
 from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
 from tests.support.sizes import SEED
 
@@ -89,7 +90,15 @@ def drop_many(world: World) -> None:
 
 
 OPERATIONS = {**SCENARIOS, "drop many": (drop_many, SMALL)}
-TOGETHER: dict[str, Callable[[], int]] = {"two writers": two_writers, "recreated topics": recreated}
+TOGETHER: dict[str, Callable[[], int]] = {
+    "two writers": two_writers,
+    "two column writers": two_column_writers,
+    "recreated topics": recreated,
+}
+COLUMNS: dict[str, Callable[[], None]] = {
+    "parts of other columns": wrong_columns.parts_of_other_columns,
+    "old intents": wrong_columns.old_intents,
+}
 SIMPLE: dict[str, Callable[[], object]] = {
     **narrow_cuts.CUTS,
     "conversions": interrupted.conversions,
@@ -100,6 +109,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
         for layout in broker_stories.LAYOUTS
     },
     "set aside": partial(interrupted.set_aside, 1),
+    **COLUMNS,
 }
 IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_stories.PLAYED}
 COMPACTED_BROKER = "compaction in cursus-broker"
@@ -154,6 +164,8 @@ def detector(noticed: str) -> Callable[[], object]:
         return partial(wrong_bytes, SEED)
     if noticed.startswith("wrong bytes of "):
         return partial(flipped_bytes, Random(SEED), (noticed.removeprefix("wrong bytes of "),))
+    if noticed.startswith("wrong bits of "):
+        return partial(wrong_columns.wrong_bits, noticed.removeprefix("wrong bits of "))
     if noticed.startswith("promise of "):
         return partial(promises.keep, noticed.removeprefix("promise of "))
     if noticed.startswith("promise after a kill of "):

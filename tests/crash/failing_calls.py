@@ -30,6 +30,7 @@ from tests.crash.invariants import (
 )
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, Story
+from tests.crash.typed_rows import TYPED
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.stores import errors
 
@@ -165,6 +166,25 @@ def unsynced(world: World) -> None:
     world.commit(world.stage("app", 2, {("t", 0): 1}))
 
 
+def columns(world: World) -> None:
+    """Rows that bring a column, a column that comes by hand, and rows with both."""
+    world.append("t", 0, b"a")
+    with suppress(StorageError):
+        world.commit(world.stage("app", 1, {("t", 0): 1, ("t", 1): 1}, columns="a"))
+    with suppress(StorageError):
+        world.add_columns("t", "b")
+    world.append("t", 1, b"b")
+
+
+def typed_topics(world: World) -> None:
+    """A typed topic that is made, and gets a row and a column."""
+    with suppress(StorageError):
+        world.create("u", 1, **TYPED)
+        world.append("u", 0, b"a")
+        world.commit(world.stage("app", 1, {("u", 0): 1}, columns="a"))
+    world.append("t", 0, b"b")
+
+
 STORIES: dict[str, Story] = {
     name.__name__: Story(name, {"t": 2}, SMALL)
     for name in (appends, rolls, commits, aborts, retention, topics, handlers, reopens)
@@ -174,6 +194,9 @@ STORIES |= {
     for name in (merges, recompresses, deletes_records, groups)
 }
 STORIES["deletes_topics"] = Story(deletes_topics, {"t": 1, "u": 1}, SMALL)
+STORIES["typed_topics"] = Story(typed_topics, {"t": 1}, SMALL)
+STORIES["columns"] = Story(columns, {"t": 2}, {**SMALL, **TYPED})
+TYPED_STORIES = ("typed_topics", "columns")
 STORIES["unsynced"] = Story(unsynced, {"t": 1}, {**SMALL, "fsync": "none"})
 
 

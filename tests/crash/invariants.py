@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from storage_core import SchemaVersion, StagedPart, Store, StoreConfig, UpkeepReport
 from storage_core.commit.intents import Intents
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
@@ -25,7 +27,6 @@ from tests.crash.disk import kept
 from tests.crash.recording import MemoryVfs
 from tests.crash.typed_rows import (
     COLUMNS,
-    column,
     columns_in,
     made,
     read_marks,
@@ -149,7 +150,7 @@ class World:
 
     def create(self, topic: str, partitions: int, **settings: Any) -> None:
         """Make a typed topic. Readers see it before it is durable: until then it may go again."""
-        self.history.tried.update(column(topic, name) for name in settings["schema"].names)
+        self.history.tried.update(columns_in(topic, settings["schema"]))
         self.history.deleting.add(topic)
         self.store.create_topic(topic, partitions, **settings)
         self.history.deleting.discard(topic)
@@ -172,7 +173,7 @@ class World:
 
     def add_columns(self, topic: str, *names: str) -> None:
         """Give a typed topic columns, without rows."""
-        self.history.tried.update(column(topic, name) for name in names)
+        self.history.tried.update(columns_in(topic, wanted(names)))
         self.store.alter_topic(topic, add_columns=wanted(names))
         self.acknowledge_columns(topic)
 
@@ -180,15 +181,17 @@ class World:
         """All columns that a topic has now count as acknowledged."""
         schema = self._schema(topic)
         assert schema is not None
-        for at, mark in enumerate(columns_in(topic, schema)):
+        for at, mark in enumerate(columns_in(topic, schema.arrow)):
             self.history.tried.add(mark)
             self.history.acked[topic, COLUMNS, at] = mark
 
-    def register(self, topic: str, names: str) -> SchemaVersion | None:
+    def register(
+        self, topic: str, names: str, kind: pa.DataType | None = None
+    ) -> SchemaVersion | None:
         """The schema version for rows that bring columns of one letter each; None for records."""
         if self._schema(topic) is None:
             return None
-        schema = self.store.register_schema(topic, wanted(names), add=True)
+        schema = self.store.register_schema(topic, wanted(names, kind), add=True)
         self.history.registered[topic, schema.version] = schema
         return schema
 
@@ -217,11 +220,12 @@ class World:
         counts: dict[Place, int],
         size: int = 8,
         columns: str = "",
+        kind: pa.DataType | None = None,
     ) -> Transaction:
         """Stage a number of records for each partition; in typed topics with these columns."""
         self.jobs += 1
         job = f"job-{app}-{version}-{self.jobs}"
-        schemas = {topic: self.register(topic, columns) for topic, _ in counts}
+        schemas = {topic: self.register(topic, columns, kind) for topic, _ in counts}
         values: dict[Place, list[bytes]] = {}
         stage = self.store.stage(job)
         for (topic, partition), count in counts.items():
@@ -235,8 +239,8 @@ class World:
         for topic, schema in schemas.items():
             known = self._schema(topic)
             if schema is not None and known is not None and schema.version != known.version:
-                there = columns_in(topic, known)
-                new = [mark for mark in columns_in(topic, schema) if mark not in there]
+                there = columns_in(topic, known.arrow)
+                new = [mark for mark in columns_in(topic, schema.arrow) if mark not in there]
                 values[topic, COLUMNS] = new
         self.history.tried.update(value for part in values.values() for value in part)
         return Transaction(app, version, job, values, tuple(stage.finish()))
@@ -330,7 +334,7 @@ def _look(store: Store) -> View:
         except (RecoveryNeededError, TopicNotFoundError):
             continue
         if schema is not None:
-            view[topic, COLUMNS] = (0, columns_in(topic, schema))
+            view[topic, COLUMNS] = (0, columns_in(topic, schema.arrow))
         for partition, end in enumerate(ends):
             # Above the end if a power cut took the high watermark of what retention kept; a writer
             # puts that right, and a reader finds nothing until then.

@@ -35,6 +35,7 @@ from storage_core.segments.listing import Listing, list_segments
 from storage_core.segments.truncate import cut_back
 from storage_core.vfs import Vfs
 from tests.crash.mutants_of_checks import CHECKS
+from tests.crash.mutants_of_schemas import SCHEMAS
 from tests.crash.mutating import Instead, Mutant
 from tests.crash.recording import MemoryVfs
 from tests.support.patching import nothing, replaced, without
@@ -267,7 +268,7 @@ MUTANTS: dict[str, Mutant] = {
     "abort deletes what is decided": Mutant(abort_does_not_look, "commits"),
     # Recovery and redo
     "lost ends are worked out without looking at intents": Mutant(
-        without(Intents, "starts", lambda *_: {}), "commits"
+        without(CommitState, "starts", lambda *_: {}), "commits"
     ),
     "redo starts over": Mutant(redo_starts_over, "commits"),
     "an intent found is not synced": Mutant(
@@ -315,4 +316,5 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "indexes come after the segment that was staged": Mutant(indexes_come_late, "large commits"),
     **CHECKS,
+    **SCHEMAS,
 }

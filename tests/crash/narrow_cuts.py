@@ -15,6 +15,7 @@ from tests.crash.explorer import recover, recover_partitions
 from tests.crash.failing_calls import STORIES, Fault, play
 from tests.crash.invariants import CONFIG, History, World, check_recovered, new_store
 from tests.crash.recording import MemoryVfs
+from tests.crash.typed_rows import TYPED, columns_in, wanted
 from tests.support.faulty_vfs import CrashError
 
 
@@ -128,10 +129,96 @@ def killed_makers() -> None:
     assert written > 1
 
 
+def killed_registrars() -> None:
+    """A writer is killed while it registers a column, another brings the same or another one.
+
+    The power fails at every call of the other that touches schemas, and when it is done.
+    """
+    killed = 0
+    for columns in ("a", "b"):
+        for calls in range(40):
+            vfs = new_store({"t": 2}, **TYPED)
+            first = World(vfs, History(), CONFIG)
+            vfs.crash_after = vfs.calls + calls
+            try:
+                first.register("t", "a")
+                break
+            except CrashError:
+                killed += 1
+            left = vfs.kill()
+            world = World(left, History(), CONFIG)
+            _cut_around_schemas(left, world.history)
+            world.commit(world.stage("app", 1, {("t", 1): 1}, columns=columns))
+            world.add_columns("t", "c")
+            left.hook = None
+            cut = left.power_cut(lost, b"the next boot...")
+            check_recovered(cut, recover(cut, world.history, Random(0)), world.history)
+    assert killed > 6
+
+
+def killed_alterers() -> None:
+    """A writer is killed while it adds a column; another appends rows elsewhere with what it sees.
+
+    Then the power fails. The rows must not be shown without the column, whoever comes first.
+    """
+    # A commit to both partitions leaves clean logs and durable high watermarks, an append does not.
+    both = {("t", 0): 1, ("t", 1): 1}
+    seen = _alter_and_die(lambda world: world.commit(world.stage("app", 1, both)))
+    assert seen + _alter_and_die(lambda world: world.append("t", 1, b"before")) > 2
+
+
+def _alter_and_die(prepare: Callable[[World], None]) -> int:
+    """How often the rows had a column whose commit was not finished."""
+    seen = 0
+    for calls in range(200):
+        vfs = new_store({"t": 2}, **TYPED)
+        before = World(vfs, History(), CONFIG)
+        prepare(before)
+        vfs.crash_after = vfs.calls + calls
+        try:
+            Store(vfs, CONFIG).alter_topic("t", add_columns=wanted("a"))
+            break
+        except CrashError:
+            left = vfs.kill()
+        world = World(left, before.history, CONFIG)
+        world.history.tried.update(columns_in("t", wanted("a")))
+        world.append("t", 1, b"elsewhere")
+        seen += b"elsewhere+a" in world.history.tried
+        for choose in (lost, _torn_ends):
+            # Whichever partition is recovered first.
+            for order in range(2):
+                cut, then = left.power_cut(choose, b"the next boot..."), world.history.copy()
+                check_recovered(cut, recover(cut, then, Random(3 * order)), then)
+    return seen
+
+
+def _torn_ends(items: Sequence[Item]) -> Choice:
+    """New names but for the first, and old bytes.
+
+    A file that was renamed into its place is empty, and the first one that was removed is back.
+    """
+    names = [item for item in items if item.what < 0]
+    return {item: item.ages - 1 for item in names[1:]}
+
+
+def _cut_around_schemas(vfs: MemoryVfs, history: History) -> None:
+    def cut(kind: str, path: str) -> None:
+        if "/schemas" in path or path.endswith("watermark"):
+            vfs.hook = None
+            left = vfs.power_cut(lost, Random(f"{kind} {path}").randbytes(16))
+            then = history.copy()
+            check_recovered(left, recover(left, then, Random(0)), then)
+            vfs.hook = cut
+
+    vfs.hook = cut
+
+
 CUTS: dict[str, Callable[[], None]] = {
     "killed makers": killed_makers,
     "repaired syncs": repaired_syncs,
     "old frames": old_frames,
     "killed stagers": killed_stagers,
+    "killed registrars": killed_registrars,
+    "killed alterers": killed_alterers,
     "sealed segments": closed_unsynced,
 }

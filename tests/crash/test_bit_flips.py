@@ -16,10 +16,11 @@ from storage_core.segments.deletion_markers import pack_marker
 from storage_core.vfs import PosixVfs
 from tests.crash.exploration import quickly
 from tests.crash.wrong_bytes import unfinished_bytes, wrong_bytes
+from tests.crash.wrong_columns import HEAD, written_with_wrong_bits, wrong_bits
 from tests.fuzz.checks import read_everything, written
 from tests.fuzz.trees import files_of, loaded
 from tests.support.faulty_vfs import faulty
-from tests.support.sizes import SEED
+from tests.support.sizes import LONG, SEED
 from tests.support.stores import (
     T0,
     TOPIC,
@@ -181,6 +182,31 @@ def test_no_wrong_byte_of_what_a_crashed_process_left_shows_a_part_or_a_wrong_re
     with quickly(SEED):
         outcomes = unfinished_bytes(Random(SEED), (kind,), step)
     assert all(outcomes[how] >= count for how, count in least.items()), outcomes
+
+
+@pytest.mark.row(16)
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [(HEAD, 5), (".log", 45), ("watermark", 3), ("published.json", 9)]
+    + [(f"schemas/0000000{version}.json", 27) for version in (1, 2, 3)],
+)
+def test_no_bit_of_a_typed_topic_gives_a_wrong_row_or_column(kind: str, step: int) -> None:
+    with quickly(SEED):
+        outcomes = wrong_bits(kind, 1 if LONG else step)
+    # The copy and the high watermarks can be restored; all else is the only one.
+    assert set(outcomes) == {"no effect" if kind in ("watermark", "published.json") else "noticed"}
+    assert outcomes.total() > 80
+
+
+@pytest.mark.row(16)
+@pytest.mark.parametrize(
+    ("kind", "goes_on"),
+    [("00000003.json", False), ("published.json", True), ("watermark", True)],
+)
+def test_no_bit_of_a_typed_topic_misleads_a_writer_of_columns(kind: str, goes_on: bool) -> None:
+    with quickly(SEED):
+        outcomes = written_with_wrong_bits(kind, 1 if LONG else 31)
+    assert bool(outcomes["written"]) is goes_on
 
 
 @pytest.mark.row(16, 17)

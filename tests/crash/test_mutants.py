@@ -26,7 +26,10 @@ def test_step_that_is_left_out_is_missed(name: str, monkeypatch: pytest.MonkeyPa
     assert not any(mistake in str(caught.value) for mistake in MISTAKES), caught.value
 
 
-@pytest.mark.parametrize("noticed", ["two writers", "wrong bytes", *FILES])
+@pytest.mark.parametrize(
+    "noticed",
+    ["two writers", "two column writers", "parts of other columns", "wrong bytes", *FILES],
+)
 def test_nothing_is_missed_of_the_engine_as_it_is(noticed: str) -> None:
     with quickly(SEED):
         assert found_by(noticed) is None

@@ -12,17 +12,21 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+
 from storage_core import Store, StoreConfig
 from storage_core.errors import (
     CommitUnknownError,
     LockTimeoutError,
+    SchemaMismatchError,
     StorageError,
     TopicNotFoundError,
 )
 from tests.crash.explorer import recover
 from tests.crash.invariants import CONFIG, History, World, check_recovered, look, new_store
 from tests.crash.recording import MemoryVfs
-from tests.support.faulty_vfs import FaultyVfs
+from tests.crash.typed_rows import TYPED
+from tests.support.faulty_vfs import CHANGES, FaultyVfs
 
 HURRIED = StoreConfig(checkpoint_interval_ms=86_400_000, lock_timeout_ms=1)
 BOTH = {("t", 0): 1, ("t", 1): 1}
@@ -92,6 +96,66 @@ def two_writers() -> int:
         turned_away += found
         at += 1
     return turned_away
+
+
+class ColumnWriter:
+    """Brings a column with rows, once, at a given changing call of the first writer."""
+
+    def __init__(self, vfs: MemoryVfs, history: History, at: int, kind: pa.DataType | None) -> None:
+        self.left = at
+        self.refused = 0
+        self._world = World(vfs, history, HURRIED)
+        self._kind = kind
+
+    def __call__(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self.left -= kind in CHANGES
+        if self.left or kind not in CHANGES:
+            return
+        name = "b" if self._kind is None else "a"
+        try:
+            staged = self._world.stage("second", 1, BOTH, columns=name, kind=self._kind)
+            self._world.commit(staged)
+        except (LockTimeoutError, CommitUnknownError):
+            pass
+        except SchemaMismatchError:
+            self.refused += 1
+
+
+def add_columns_at_once(at: int, kind: pa.DataType | None) -> tuple[bool, int]:
+    """The second comes at call ``at``; whether that was the last, and how many were refused.
+
+    Raises:
+        AssertionError: a row or a column that was acknowledged is lost, or half there.
+    """
+    vfs, history, refused = new_store({"t": 2}, **TYPED), History(), 0
+    second = ColumnWriter(vfs, history, at, kind)
+    watched: Any = FaultyVfs(vfs, hook=second)
+    world = World(watched, history, CONFIG)
+    try:
+        world.commit(world.stage("first", 1, {("t", 1): 1}, columns="a"))
+    except SchemaMismatchError as error:
+        assert "another writer" in str(error) or "wanted" in str(error), error  # noqa: PT017
+        refused += 1
+    watched.hook = None
+    world.append("t", 0, b"after")
+    left = vfs.kill()
+    check_recovered(left, recover(left, history, Random(at)), history)
+    return second.left > 0, refused + second.refused
+
+
+def two_column_writers() -> int:
+    """Two writers add columns at once: different ones, and one of two types; refusals in all."""
+    refusals = 0
+    for kind in (None, pa.string()):
+        at, ended, found = 1, False, 0
+        while not ended:
+            ended, refused = add_columns_at_once(at, kind)
+            # Of two types only one can be; different columns are never in the way.
+            assert refused <= (kind is not None), f"call {at}: {refused} were refused"
+            found, at = found + refused, at + 1
+        assert bool(found) == (kind is not None)
+        refusals += found
+    return refusals
 
 
 class Watched(FaultyVfs):

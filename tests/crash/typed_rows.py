@@ -18,7 +18,7 @@ import pyarrow as pa
 from storage_core import SchemaVersion, Store
 from storage_core.format.columns import Columns
 from tests.support.stores import columns_of
-from tests.support.typed_topics import EVENTS, typed_columns, with_columns
+from tests.support.typed_topics import EVENTS, row_batch, typed_columns, with_columns
 
 COLUMNS = -1
 TYPED = {"schema": EVENTS}
@@ -31,18 +31,14 @@ def schema_of(store: Store, topic: str) -> SchemaVersion | None:
     return store.schema(topic) if store.topic(topic).is_typed else None
 
 
-def wanted(names: Iterable[str]) -> pa.Schema:
+def wanted(names: Iterable[str], kind: pa.DataType | None = None) -> pa.Schema:
     """The columns of a write that brings these."""
-    return with_columns(**{name: pa.int32() for name in names})
+    return with_columns(**{name: kind or pa.int32() for name in names})
 
 
-def column(topic: str, name: str) -> bytes:
-    """What is shown of a column."""
-    return f"column {name} of {topic}".encode()
-
-
-def columns_in(topic: str, schema: SchemaVersion) -> list[bytes]:
-    return [column(topic, field.name) for field in schema.fields]
+def columns_in(topic: str, schema: pa.Schema) -> list[bytes]:
+    """What is shown of columns: which they are, and of what type."""
+    return [f"column {field.name} {field.type} of {topic}".encode() for field in schema]
 
 
 def shown(schema: SchemaVersion | None, marks: Iterable[bytes]) -> list[bytes]:
@@ -60,10 +56,9 @@ def made(schema: SchemaVersion | None, marks: Sequence[bytes]) -> Columns:
     return typed_columns(schema, [mark.decode() for mark in marks])
 
 
-def table(schema: SchemaVersion, marks: Sequence[bytes]) -> pa.Table:
+def table(schema: SchemaVersion, marks: Sequence[bytes]) -> pa.RecordBatch:
     """The same rows as a user gives them."""
-    values = {field.name: [7] * len(marks) for field in schema.fields}
-    return pa.table({**values, "user": [mark.decode() for mark in marks]}, schema=schema.arrow)
+    return row_batch(schema, [mark.decode() for mark in marks])
 
 
 def nothing(store: Store, topic: str) -> Columns:

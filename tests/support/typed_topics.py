@@ -34,10 +34,15 @@ def create_typed(store: Store, partitions: int = 2, topic: str = TOPIC) -> None:
     store.create_topic(topic, partitions, schema=EVENTS)
 
 
-def typed_columns(schema: SchemaVersion, users: Sequence[str]) -> Columns:
+def row_batch(schema: SchemaVersion, users: Sequence[str]) -> pa.RecordBatch:
     """A row for each user that has a value in every column."""
     values = {field.name: _values(field, users) for field in schema.fields}
-    rows = conform(pa.RecordBatch.from_pydict(values, schema=schema.arrow), schema)
+    return pa.RecordBatch.from_pydict(values, schema=schema.arrow)
+
+
+def typed_columns(schema: SchemaVersion, users: Sequence[str]) -> Columns:
+    """The same rows as the engine takes them."""
+    rows = conform(row_batch(schema, users), schema)
     return Columns(
         count=len(users), timestamps=5, timestamp_type=0, key=None, value=None, headers=None,
         bounds=rows.bounds, rows=rows,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from storage_core import SchemaVersion, Store
+from storage_core.engine.native import NativeEngine
 from storage_core.errors import (
     CommitUnknownError,
     DamagedMetadataError,
@@ -417,3 +418,33 @@ def test_rows_of_a_deleted_topic_enter_one_with_the_same_columns(tmp_path: Path)
     create_typed(store)
     store.commit("j", parts)
     assert seen(store) == Seen(("id", "user"), ((), ("j",)))
+
+
+@pytest.mark.row(3)
+def test_rows_of_other_partitions_wait_for_columns_that_are_not_durable(tmp_path: Path) -> None:
+    typed_store(tmp_path).close()
+    vfs = faulty(tmp_path)
+    vfs.faults.append(Fault("fsync", 5, path="t/watermark"))
+    with pytest.raises(CommitUnknownError):
+        on(vfs).alter_topic(TOPIC, add_columns=A)
+    assert seen(reopen(tmp_path)).columns == ("id", "user", "a"), "visible, and not durable"
+    append_row(reopen(tmp_path), "x", partition=1)
+    assert intents(tmp_path) == []
+    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), ("x+a",)))
+
+
+@pytest.mark.row(3)
+def test_a_commit_in_the_ledger_counts_although_its_intent_came_back(tmp_path: Path) -> None:
+    typed_store(tmp_path).close()
+    interrupted(tmp_path, ("unlink", "meta/intents"))
+    (intent,) = intents(tmp_path)
+    kept = intent.read_bytes()
+    append_row(reopen(tmp_path), "later", partition=0)
+    expected = seen(reopen(tmp_path))
+    assert expected == Seen(("id", "user", "a"), (("later+a",), ("j+a",)))
+    intent.write_bytes(kept)
+    (tmp_path / high_watermark.path_of(TOPIC)).unlink()
+    engine = reopen(tmp_path)._engine
+    assert isinstance(engine, NativeEngine)
+    engine.recover(TOPIC)
+    assert seen(reopen(tmp_path)) == expected
