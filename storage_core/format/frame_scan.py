@@ -83,36 +83,26 @@ class StoredFrame(NamedTuple):
         Raises:
             BrokenFrameError: the body is not what the header says.
         """
-        header = self.header
+        header, found = self.header, {}
         if header.is_typed and schemas is not None:
-            return self._typed_columns(schemas)
-        batch = decode_body(header, self.rest)
-        found = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
-        stamps = found.get("timestamp")
-        key, value, headers = found.get("key"), found.get("value"), found.get("headers")
-        deltas = found.get("offset_delta")
+            rows, deltas, stamps = typed_frames.decode_rows(header, self.rest, schemas)
+            bounds = rows.bounds
+        else:
+            rows, batch = None, decode_body(header, self.rest)
+            if batch is not None:
+                found = dict(zip(batch.schema.names, batch.columns, strict=True))
+            deltas, stamps = found.get("offset_delta"), found.get("timestamp")
+            bounds = record_bounds(
+                found.get("key"), found.get("value"), found.get("headers"), header.records
+            )
         return Columns(
             count=header.records,
             timestamps=header.min_timestamp if stamps is None else numbers_of(stamps),
             timestamp_type=header.timestamp_type,
-            key=key,
-            value=value,
-            headers=headers,
-            bounds=record_bounds(key, value, headers, header.records),
-            offsets=None if deltas is None else numbers_of(deltas).astype(np.int64),
-        )
-
-    def _typed_columns(self, schemas: Schemas) -> Columns:
-        header = self.header
-        rows, deltas, stamps = typed_frames.decode_rows(header, self.rest, schemas)
-        return Columns(
-            count=header.records,
-            timestamps=header.min_timestamp if stamps is None else numbers_of(stamps),
-            timestamp_type=header.timestamp_type,
-            key=None,
-            value=None,
-            headers=None,
-            bounds=rows.bounds,
+            key=found.get("key"),
+            value=found.get("value"),
+            headers=found.get("headers"),
+            bounds=bounds,
             offsets=None if deltas is None else numbers_of(deltas).astype(np.int64),
             rows=rows,
         )
