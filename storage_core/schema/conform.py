@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SchemaMismatchError
-from ..format.numbers import is_present, starts_of
+from ..format.numbers import is_present
 from .document import type_name
 from .evolution import evolve
 from .fields import Field, Path, SchemaVersion, dotted, fold, from_arrow, is_nested
 from .nesting import as_list, children_of, entries_of, entry_rows, rebuild
 from .rows import TypedRows
+from .soundness import validate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -88,7 +89,7 @@ def _require(fields: tuple[Field, ...], found: tuple[Field, ...], parent: Path) 
 
 def _admit(array: pa.Array, field: Field) -> pa.Array:
     try:
-        _validate(array)  # Arrow trusts buffers: a cast of unsound ones may crash us
+        validate(array)  # Arrow trusts buffers: a cast of unsound ones may crash us
         return _fit(array, field, (field.name,), lambda: np.ones(len(array), dtype=np.bool_))
     except (pa.ArrowException, OverflowError) as error:
         text = " ".join(str(error).split())
@@ -96,27 +97,6 @@ def _admit(array: pa.Array, field: Field) -> pa.Array:
             f"column {dotted((field.name,))}: found {array.type} values that cannot be stored as "
             f"{type_name(field.type)}: {text}"
         ) from error
-
-
-def _validate(array: pa.Array) -> None:
-    """Check all bytes of the rows. Arrow would check those of the whole array they are a slice of.
-
-    Raises:
-        pa.ArrowInvalid: the buffers are not sound.
-    """
-    kind = array.type
-    if pa.types.is_struct(kind):
-        array.validate()
-        for child in children_of(array):
-            _validate(child)
-    elif pa.types.is_list(kind) or pa.types.is_map(kind):
-        array.validate()
-        starts = starts_of(array)
-        if (starts[1:] < starts[:-1]).any():
-            raise pa.ArrowInvalid("offsets of lists go backwards")
-        _validate(entries_of(array))
-    else:
-        array.validate(full=True)
 
 
 def _fit(array: pa.Array, field: Field, path: Path, present: Present) -> pa.Array:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from ..format.numbers import raw_values
 from ..lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ def _exact(array: pa.Array) -> ColumnStatistics | None:
         return None
     has_nan = False
     if pa.types.is_floating(numbers.type):
+        if numbers.null_count == 0 and len(numbers):
+            # Arrow's min_max of floats takes ten times as long as numpy's.
+            stored = raw_values(numbers, "<f4" if pa.types.is_float32(numbers.type) else "<f8")
+            least, most = float(stored.min()), float(stored.max())
+            if least == least:  # numpy's smallest is NaN if there is one
+                return ColumnStatistics(least, most, 0)
         is_number = pc.invert(pc.is_nan(numbers))
         has_nan = is_number.false_count > 0
         if has_nan:
