@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cursus_spark.errors import CursusError
 from storage_core import Store
 from storage_core.format.frame_scan import segment_frames
 from tests.support.spark.dataframes import Log, one_line_error
 from tests.support.spark.micro_batches import TOPIC, MicroBatches, payloads, texts
+from tests.support.spark.streams import Streams, finish
 from tests.support.stores import overwrite
 
 LOST = "orders-0: records {} to {} were damaged and have been skipped with cursus skip."
@@ -55,10 +58,9 @@ def test_a_stream_goes_on_after_a_skip_and_says_what_it_left_out(
     assert caplog.text == ""
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("base", [0, 30], ids=["sealed", "active"])
 def test_a_batch_reads_the_others_if_it_may(log: Log, base: int) -> None:
-    store = damaged(Path(log.path), base)
+    store = damaged(log.path, base)
     found = one_line_error(lambda: log.read(failOnDataLoss="false").collect())
     assert found.startswith("[CURSUS_LOG_DAMAGED] orders-0: ")
     assert found.endswith("In a native store cursus skip gives up only the damaged records.")
@@ -70,3 +72,21 @@ def test_a_batch_reads_the_others_if_it_may(log: Log, base: int) -> None:
     assert sorted(log.texts(failOnDataLoss="false")) == sorted(left(base))
     after = f'{{"orders":{{"0":{base + 20}}}}}'
     assert sorted(log.texts(startingOffsets=after)) == sorted(texts(base + 20, 60))
+
+
+@pytest.mark.slow
+def test_a_query_of_spark_goes_on_after_a_skip(log: Log) -> None:
+    streams = Streams(log.spark, log.path)
+    store = damaged(streams.path, 0)
+    store.create_topic("copy")
+
+    def copied() -> StreamingQuery:
+        rows = streams.read(TOPIC, failOnDataLoss="false", maxOffsetsPerTrigger=10)
+        return streams.write(rows.selectExpr("value"), "copy")
+
+    with pytest.raises(StreamingQueryException, match="cursus skip gives up only the damaged"):
+        finish(copied())
+    assert streams.values("copy") == texts(0, 10)
+    store.skip_damaged(TOPIC, 0, 10, 20)
+    finish(copied())
+    assert streams.values("copy") == left(0)
