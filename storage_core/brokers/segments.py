@@ -244,6 +244,16 @@ class RowSegments:
         """No bounds: the search then asks the segment, which raises that there are no times."""
         return TimeBounds(-MAX_OFFSET, MAX_OFFSET)
 
+    def may_match(
+        self,
+        base: int,  # noqa: ARG002
+        end: int,  # noqa: ARG002
+        listing: Listing,  # noqa: ARG002
+        selection: Selection,  # noqa: ARG002
+    ) -> bool:
+        """Yes: brokers keep no bounds of a file."""
+        return True
+
     def end_of(self, base: int, listing: Listing) -> int:
         """Where a sealed file ends, by its records. In a compacted one the last may be gone."""
         following = listing.following(base)

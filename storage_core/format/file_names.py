@@ -9,10 +9,13 @@ from typing import NamedTuple
 from ..errors import InvalidNameError
 
 MAX_OFFSET = (1 << 63) - 1
-LOG, IDX, TIMEIDX, MARKER, BROKEN = ".log", ".idx", ".timeidx", ".tomb", ".broken"
+LOG, IDX, TIMEIDX, STATS = ".log", ".idx", ".timeidx", ".stats"
+MARKER, BROKEN = ".tomb", ".broken"
+HINTS = (IDX, TIMEIDX, STATS)
+"""What stands beside a log and can be built from it. It is removed before the log."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SUFFIXES = frozenset((LOG, IDX, TIMEIDX, MARKER))
+_SUFFIXES = frozenset((LOG, *HINTS, MARKER))
 _LAST_STEM = f"{MAX_OFFSET:020d}"
 _RANGE_MARKER = re.compile(r"(\d{20})-(\d{20})\.tomb")
 _SKIPPED = re.compile(r"(\d{20})-(\d{20})\.skipped")
@@ -101,6 +104,7 @@ class SegmentFiles(NamedTuple):
     logs: list[int]
     indexes: list[int]
     time_indexes: list[int]
+    statistics: list[int]
     markers: list[int]
     unrecognised: list[str]
 
@@ -124,4 +128,5 @@ def parse_segment_files(names: Iterable[str]) -> SegmentFiles:
             ]
             group = [stem for stem in group if parse_segment_file(stem + suffix)]
         bases[suffix] = list(map(int, group))
-    return SegmentFiles(bases[LOG], bases[IDX], bases[TIMEIDX], bases[MARKER], unrecognised)
+    logs, indexes, times, statistics, markers = (bases[each] for each in (LOG, *HINTS, MARKER))
+    return SegmentFiles(logs, indexes, times, statistics, markers, unrecognised)

@@ -57,10 +57,14 @@ SchemasOf: TypeAlias = Callable[[str], Schemas]
 
 @dataclass
 class FrameCounts:
-    """How many frames a read decoded, and how many it left out by their bounds."""
+    """How many frames a read decoded, and how many it left out by their bounds.
+
+    ``segments`` are those that it left out as a whole; their frames are not counted.
+    """
 
     read: int = 0
     skipped: int = 0
+    segments: int = 0
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ class IndexBuilder:
         self._base = self._end = -1
         self._smallest, self._largest = _LAST_TIMESTAMP, NO_TIMESTAMP
         self._in_order = True
+        self.is_typed = False
+        """Whether the segment has rows of a typed topic."""
         self.offsets: list[int] = []
         self.positions: list[int] = []
         self.timestamps: list[int] = []
@@ -108,6 +110,7 @@ class IndexBuilder:
             self.timestamps.append(self._largest)
         if self._base < 0:
             self._base = offset
+        self.is_typed = self.is_typed or header.is_typed
         if header.records:
             self._in_order = self._in_order and header.min_timestamp >= self._largest
             self._smallest = min(self._smallest, header.min_timestamp)

@@ -7,14 +7,13 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from ..errors import BrokenFrameError, SchemaMismatchError
+from ..errors import BrokenFrameError
 from ..schema import statistics
-from ..schema.conform import read_up
-from ..schema.document import type_name
-from ..schema.fields import Field, SchemaVersion, dotted
+from ..schema.conform import read_column
+from ..schema.fields import SchemaVersion, dotted
 from ..schema.rows import TypedRows
 from ..schema.statistics import ColumnStatistics
-from ..types import TIMESTAMP_ABSENT
+from ..types import TIMESTAMP_ABSENT, TimeBounds
 from . import typed_body
 from .frame import SPARSE, TIMESTAMPS, FrameHeader
 from .selection import Projection, Schemas, Selection
@@ -59,20 +58,8 @@ def decode_projected(
             columns[_NAMES[number]] = array
         else:
             wanted = projection.by_id[number]
-            columns[wanted.name] = _read_up(array, stored.by_id[number], wanted)
+            columns[wanted.name] = read_column(array, stored.by_id[number], wanted)
     return columns
-
-
-def _read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
-    try:
-        return read_up(array, stored, wanted)
-    except pa.ArrowInvalid as error:
-        # Only if the caller reads with an older schema than that of the rows.
-        reason = " ".join(str(error).split())
-        raise SchemaMismatchError(
-            f"column {dotted((wanted.name,))}: found a value of {type_name(stored.type)} that does "
-            f"not fit {type_name(wanted.type)}: {reason}. Read it with the topic's newest schema."
-        ) from error
 
 
 def decode_rows(
@@ -118,54 +105,68 @@ def may_match(selection: Selection, header: FrameHeader, offset: int, read: Read
     where = selection.where
     if where is None:
         return True
-    bounds: dict[str, ColumnStatistics | None] = {
-        "_topic": ColumnStatistics(selection.topic, selection.topic, 0),
-        "_partition": ColumnStatistics(selection.partition, selection.partition, 0),
-        "_offset": ColumnStatistics(offset, offset + header.span - 1, 0),
-    }
+    times = None
     if header.timestamp_type != TIMESTAMP_ABSENT:
-        bounds["_timestamp"] = ColumnStatistics(header.min_timestamp, header.max_timestamp, 0)
-    if selection.projection is None:
-        bounds.update(offset=bounds["_offset"], timestamp=bounds.get("_timestamp"))
-    elif header.is_typed:
+        times = TimeBounds(header.min_timestamp, header.max_timestamp)
+    bounds = bounds_of_place(selection, offset, offset + header.span, times)
+    if selection.projection is not None and header.is_typed:
         bounds.update(_bounds_of_columns(header, selection.projection, read))
     wanted = {name: bounds.get(name) for name in where.columns}
     return where.may_match(wanted, header.records)
+
+
+def bounds_of_place(
+    selection: Selection, start: int, end: int, times: TimeBounds | None
+) -> dict[str, ColumnStatistics | None]:
+    """The bounds of the columns that follow from where records are; ``times`` None: unknown."""
+    found: dict[str, ColumnStatistics | None] = {
+        "_topic": ColumnStatistics(selection.topic, selection.topic, 0),
+        "_partition": ColumnStatistics(selection.partition, selection.partition, 0),
+        "_offset": ColumnStatistics(start, end - 1, 0),
+        "_timestamp": None if times is None else ColumnStatistics(*times, 0),
+    }
+    if selection.projection is None:
+        found.update(offset=found["_offset"], timestamp=found["_timestamp"])
+    return found
 
 
 def _bounds_of_columns(
     header: FrameHeader, projection: Projection, read: ReadBody
 ) -> Mapping[str, ColumnStatistics | None]:
     try:
-        preamble, found = _read_statistics(header, read)
+        version, found = read_statistics(header, read)
     except BrokenFrameError:
         return {}
-    known = projection.schemas.get(preamble.schema_version).positions
-    all_null = ColumnStatistics(None, None, header.records)
+    return bounds_of_version(projection, version, header.records, found)
+
+
+def bounds_of_version(
+    projection: Projection, version: int, rows: int, found: Mapping[int, ColumnStatistics]
+) -> dict[str, ColumnStatistics | None]:
+    """Statistics of rows of one schema version by the names that are read; None: unknown."""
+    known = projection.schemas.get(version).positions
+    all_null = ColumnStatistics(None, None, rows)
     return {
         field.name: found.get(field.id) if field.id in known else all_null
         for field in projection.fields.values()
     }
 
 
-def read_statistics(header: FrameHeader, read: ReadBody) -> Mapping[int, ColumnStatistics]:
-    """The statistics in a body by field id; empty if they are missing or damaged.
+def read_statistics(
+    header: FrameHeader, read: ReadBody
+) -> tuple[int, Mapping[int, ColumnStatistics]]:
+    """Schema version and statistics of a body, by field id; none if they are missing or damaged.
 
     Raises:
         BrokenFrameError: the preamble is cut short or fails its checksum.
     """
-    return _read_statistics(header, read)[1]
-
-
-def _read_statistics(
-    header: FrameHeader, read: ReadBody
-) -> tuple[typed_body.Preamble, Mapping[int, ColumnStatistics]]:
     preamble = typed_body.read_preamble(read(min(typed_body.PREAMBLE_BYTES, header.body_length)))
     length = typed_body.PREAMBLE_BYTES + preamble.statistics_length
     if length > header.body_length:
-        return preamble, {}
+        return preamble.schema_version, {}
     text = typed_body.read_statistics(preamble, read(length))
-    return preamble, (None if text is None else statistics.from_json(text)) or {}
+    found = None if text is None else statistics.from_json(text)
+    return preamble.schema_version, found or {}
 
 
 def wrong_statistics(header: FrameHeader, rest: bytes | memoryview, rows: TypedRows) -> str | None:

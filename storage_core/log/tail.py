@@ -165,7 +165,7 @@ class Tail:
         source = MappedSource(self._vfs, path)
         interval = self._config.index_interval_bytes
         builder = build_indexes(source, self.end, interval)
-        write_indexes(self._vfs, self._directory, self.end, builder, size)
+        write_indexes(self._vfs, self._directory, self.end, builder, size, path)
         # An empty segment may have this name, and may be the only one: the link replaces it.
         link_over_empty(self._vfs, path, log_path(self._directory, self.end))
         try:

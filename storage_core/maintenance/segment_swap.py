@@ -21,12 +21,12 @@ from itertools import pairwise
 
 from ..config import StoreConfig
 from ..errors import BrokenFrameError, StoppedError
-from ..format.file_names import IDX, REWRITE, TIMEIDX, segment_file
+from ..format.file_names import REWRITE, segment_file
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
 from ..log.partition_log import PartitionLog
 from ..segments.deletion_markers import drop_merged, drop_segments
-from ..segments.index_files import write_indexes
+from ..segments.index_files import drop_indexes, write_indexes
 from ..segments.listing import log_path
 from ..segments.sealed import Sealed, SealedLog
 from .partition import Guard
@@ -189,9 +189,7 @@ class Replacer:
         if not self._unchanged(old) or (new.base, new.end) != (old[0].base, old[-1].end):
             self._vfs.unlink(new.path)
             return False
-        for suffix in (IDX, TIMEIDX):
-            with suppress(FileNotFoundError):
-                self._vfs.unlink(f"{self.files.directory}/{segment_file(new.base, suffix)}")
+        drop_indexes(self._vfs, self.files.directory, new.base)
         self._vfs.rename(new.path, old[0].path)
         # Durable before the old files go: then only the new file has their records.
         self._vfs.fsync_dir(self.files.directory)

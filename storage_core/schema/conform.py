@@ -185,21 +185,41 @@ def _refuse_nulls(array: pa.Array, field: Field, path: Path, present: Present) -
         )
 
 
+def read_column(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
+    """A column of a frame as it is wanted: see ``read_up``.
+
+    Raises:
+        SchemaMismatchError: a value does not fit, because an older type is wanted.
+    """
+    try:
+        return read_up(array, stored, wanted)
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())
+        raise SchemaMismatchError(
+            f"column {dotted((wanted.name,))}: found a value of {type_name(stored.type)} that does "
+            f"not fit {type_name(wanted.type)}: {reason}. Read it with the topic's newest schema."
+        ) from error
+
+
 def read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
     """An array of a frame as a newer schema version has the field; inner fields go by their ids.
 
     Args:
         array: Sound values of the type of ``stored``.
         stored: The field as the frame's schema version has it.
-        wanted: The field with the same id in the version that is read.
+        wanted: The field with the same id in the version that is read. A field inside it that has
+            the id 0 is null: no stored field has this id.
+
+    Raises:
+        pa.ArrowInvalid: an older type is wanted, and a value does not fit.
     """
     if stored is wanted or stored == wanted:
         return array
     if pa.types.is_null(stored.type):
         return pa.nulls(len(array), wanted.type)
     if not is_nested(wanted.type):
-        return array if array.type == wanted.type else array.cast(wanted.type)
-    inner = {field.id: place for place, field in enumerate(stored.children)}
+        return array if array.type == wanted.type else _cast(array, wanted.type)
+    inner = {field.id: place for place, field in enumerate(stored.children) if field.id}
     children = children_of(array)
     read = [
         read_up(children[inner[child.id]], stored.children[inner[child.id]], child)
@@ -208,3 +228,13 @@ def read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
         for child in wanted.children
     ]
     return rebuild(array, wanted.type, read)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = array.cast(kind)
+    if pa.types.is_float32(kind) and pa.types.is_float64(array.type):
+        # Arrow rounds where it would refuse an integer. As integers, because NaN is not equal NaN.
+        again = found.cast(array.type)
+        if not again.view(pa.int64()).equals(array.view(pa.int64())):
+            raise pa.ArrowInvalid("a double has more digits than a float")
+    return found

@@ -1,9 +1,10 @@
 """Deleting segments so that a crash never brings one back.
 
 The steps of a deletion: write ``<base>.tomb`` (with the new start offset) and sync it, remove the
-indexes, remove the log, sync the directory, remove the marker. Readers ignore a segment that has a
-marker; recovery finishes the deletion after a crash. Without the second sync a power cut could undo
-the removal of the log but not that of the marker, and the start offset would go back.
+indexes and statistics, remove the log, sync the directory, remove the marker. Readers ignore a
+segment that has a marker; recovery finishes the deletion after a crash. Without the second sync a
+power cut could undo the removal of the log but not that of the marker, and the start offset would
+go back.
 
 Segments that a merge has put into the one before them are deleted in the same way, with one *range
 marker* for all of them: ``<first base>-<end>.tomb``. It is written after the merged segment is
@@ -16,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ..format.file_names import IDX, LOG, MARKER, TIMEIDX, range_marker_file, segment_file
+from ..format.file_names import HINTS, LOG, MARKER, range_marker_file, segment_file
 from ..io.checksum import crc32c
 from ..io.durable import create_file
 from ..vfs import Vfs
@@ -76,7 +77,7 @@ def _remove_files(vfs: Vfs, directory: str, bases: Sequence[int], markers: Seque
     # Lowest first: a reader whose listing misses a later segment also misses the earlier one, and
     # lists again.
     for base in bases:
-        for suffix in (IDX, TIMEIDX, LOG):
+        for suffix in (*HINTS, LOG):
             with suppress(FileNotFoundError):
                 vfs.unlink(f"{directory}/{segment_file(base, suffix)}")
     vfs.fsync_dir(directory)

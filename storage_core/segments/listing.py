@@ -68,13 +68,13 @@ def list_segments(vfs: Vfs, directory: str) -> Listing:
         names = vfs.listdir(directory)
     except FileNotFoundError:
         return Listing(directory)
-    logs, indexes, time_indexes, markers, unrecognised = parse_segment_files(names)
+    logs, indexes, time_indexes, statistics, markers, unrecognised = parse_segment_files(names)
     last = max(markers, default=-1)
     merged = tuple(sorted(filter(None, map(parse_range_marker, unrecognised))))
     covered = (
         [
             base
-            for base in {*logs, *indexes, *time_indexes}
+            for base in {*logs, *indexes, *time_indexes, *statistics}
             if any(first <= base < end for first, end in merged)
         ]
         if merged

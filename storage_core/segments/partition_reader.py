@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ..errors import BrokenFrameError, DataLossError
+from ..errors import BrokenFrameError, DataLossError, StorageError
 from ..format.columns import DecodedFrame
 from ..format.file_names import LOG, MAX_OFFSET, segment_file
 from ..format.selection import Selection
@@ -71,6 +71,13 @@ class Segments(Protocol):
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         """Bounds of the timestamps of a sealed segment."""
+
+    def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
+        """Whether a record of a segment that ends at ``end`` can match the predicate.
+
+        By what is kept of the segment as a whole: where that is missing or damaged, the answer is
+        yes.
+        """
 
     def end_of(self, base: int, listing: Listing) -> int:
         """Where the records of a sealed segment below the high watermark end.
@@ -188,6 +195,10 @@ class PartitionReader:
             base, stop = self._segment_of(position, end, listing)
             if listing.skipped:
                 self._warn_of_skipped(listing, position, stop, warned)
+            if selection.where is not None and not self._may_match(base, stop, listing, selection):
+                selection.counts.segments += 1
+                position = stop
+                continue
             try:
                 with self._opened(base, listing) as segment:
                     stop = min(end, segment.reach(stop))
@@ -249,6 +260,16 @@ class PartitionReader:
             return self._time_bounds(segment.base, segment.end, _listing_of(segment))
         except FileNotFoundError:
             return None
+
+    def may_match(self, segment: SegmentInfo, selection: Selection) -> bool:
+        """Whether a record of a segment that was listed can match the predicate."""
+        return self._may_match(segment.base, segment.end, _listing_of(segment), selection)
+
+    def _may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
+        try:
+            return self._segments.may_match(base, end, listing, selection)
+        except (StorageError, FileNotFoundError):
+            return True  # who reads the segment finds what is wrong with it
 
     def _search_back(self, listing: Listing, timestamp: int, end: int) -> int | None:
         for base in reversed(listing.bases):

@@ -28,13 +28,18 @@ from ..lazy import LazyModule
 from ..types import Int64s, OffsetPosition, TimeBounds
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
-from .index_files import has_sound_indexes, read_index, sealed_index
+from .index_files import has_sound_indexes, read_index, read_statistics, sealed_index
 from .listing import Listing, ListingCache, log_path
 
 if TYPE_CHECKING:
+    from ..format import segment_statistics, typed_frames
     from . import continuity
 else:
     continuity = LazyModule("storage_core.segments.continuity")
+    segment_statistics = LazyModule("storage_core.format.segment_statistics")
+    typed_frames = LazyModule("storage_core.format.typed_frames")
+
+_TIMES = frozenset(("_timestamp", "timestamp"))
 
 Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: another file of the same name is another key. The inode number is
@@ -96,6 +101,24 @@ class NativeSegments:
             return _bounds_of(segment.time_index(), base)
         finally:
             segment.close()
+
+    def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
+        """Whether a record of a segment that ends at ``end`` can match the predicate."""
+        where = selection.where
+        if where is None:
+            return True
+        times, rows = None, end - base
+        if not listing.is_last(base) and not _TIMES.isdisjoint(where.columns):
+            times = self.time_bounds(base, listing)
+        bounds = typed_frames.bounds_of_place(selection, base, end, times)
+        projection = selection.projection
+        # Also of the last segment, which may be sealed: if it grows, its statistics are stale.
+        if projection is not None and not bounds.keys() >= set(where.columns):
+            versions = read_statistics(self._vfs, self._directory, base)
+            if versions is not None:
+                rows = sum(version.rows for version in versions)
+                bounds.update(segment_statistics.bounds_of(projection, versions))
+        return where.may_match({name: bounds.get(name) for name in where.columns}, rows)
 
     def end_of(self, base: int, listing: Listing) -> int:
         """Where a sealed segment below the high watermark ends, by its last frame."""

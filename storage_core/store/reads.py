@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,17 +14,16 @@ from ..config import StoreConfig
 from ..errors import (
     ConfigError,
     DataLossError,
-    InvalidRecordError,
     OffsetOutOfRangeError,
-    PartitionNotFoundError,
 )
-from ..format.columns import READ_SCHEMA, microseconds
-from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, Projection, Selection
+from ..format.columns import READ_SCHEMA
+from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, FrameCounts, Projection, Selection
 from ..io.io_errors import typed_metadata_errors
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
+from . import read_arguments
 
 if TYPE_CHECKING:
     from ..checks import store_check
@@ -87,10 +85,17 @@ class StoreReads:
         with typed_metadata_errors(topic):
             return self._engine.topic(topic)
 
-    def schema(self, topic: str) -> SchemaVersion | None:
-        """The published schema of a typed topic; None for a records topic."""
+    def schema(self, topic: str, version: int | None = None) -> SchemaVersion | None:
+        """The published schema of a typed topic; None for a records topic.
+
+        Args:
+            topic: An existing topic.
+            version: Another version of a typed topic, which must be registered.
+        """
         with typed_metadata_errors(topic):
-            return self._schema(topic, self._engine.published(topic))
+            if version is None:
+                return self._schema(topic, self._engine.published(topic))
+            return self._engine.schemas(topic).get(version)
 
     def schema_versions(self, topic: str) -> list[RegisteredSchema]:
         """The schema versions of a typed topic up to the published one, and their origins.
@@ -163,6 +168,7 @@ class StoreReads:
         times: TimeRange | None = None,
         schema: SchemaVersion | None = None,
         where: Bound | str | None = None,
+        counts: FrameCounts | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Read ranges that a planner took from ``segments``. Lists no files, checks no bounds.
 
@@ -177,15 +183,18 @@ class StoreReads:
             schema: The columns of a typed topic as the planner saw them; structs may lack fields.
                 By default the published schema.
             where: As for ``read``; a planner passes it bound.
+            counts: Counts the frames that are read and skipped.
         """
         arguments.instance("slices", slices, Iterable, "a list of (segment, start, end)")
         arguments.function("on_loss", on_loss)
         reader = self._reader(topic, partition)
         selection = self.selection(topic, partition, columns, schema, where, times)
+        if counts is not None:
+            selection = replace(selection, counts=counts)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for planned in slices:
-                segment, start, end = _checked_slice(planned)
+                segment, start, end = read_arguments.checked_slice(planned)
                 pieces = reader.read_slice(segment, start, end, selection)
                 while True:
                     try:
@@ -198,6 +207,32 @@ class StoreReads:
                         pieces = reader.read_rest(error.offset or 0, end, selection)
 
         return record_batches.join_small(batches())
+
+    def may_match(
+        self,
+        topic: str,
+        partition: int,
+        segments: Iterable[SegmentInfo],
+        where: Bound | str,
+        schema: SchemaVersion | None = None,
+    ) -> list[bool]:
+        """Which segments can have a record that matches, by statistics: a planner skips the rest.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            segments: What ``segments`` returned.
+            where: As for ``read_slices``.
+            schema: As for ``read_slices``.
+        """
+        arguments.instance("segments", segments, Iterable, _SEGMENTS)
+        reader = self._reader(topic, partition)
+        selection = self.selection(topic, partition, (), schema, where)
+        found = []
+        for segment in segments:
+            arguments.instance("segments", segment, SegmentInfo, _SEGMENTS)
+            found.append(reader.may_match(segment, selection))
+        return found
 
     def index_entries(
         self, topic: str, partition: int, segment: SegmentInfo
@@ -236,7 +271,7 @@ class StoreReads:
             DamagedLogError: while iterating, after the last valid record.
             DataLossError: while iterating, if retention removes records before they are read.
         """
-        _check_read_arguments(start, end, max_records, max_bytes)
+        read_arguments.check_numbers(start, end, max_records, max_bytes)
         reader = self._reader(topic, partition)
         # At once: rows and their columns are published together.
         with typed_metadata_errors(topic):
@@ -331,7 +366,7 @@ class StoreReads:
         if columns is None:
             chosen = READ_COLUMNS if schema is None else tuple(fields)
         else:
-            chosen = _columns(columns, fields, known)
+            chosen = read_arguments.column_names(columns, fields, known)
         if isinstance(where, str):
             where = predicates.bind(parser.parse(where), pa.schema(known.values()))
         elif where is not None and not hasattr(where, "may_match"):
@@ -355,7 +390,7 @@ class StoreReads:
         """
         end = self._high_watermark(topic, partition)
         reader = self._reader(topic, partition)
-        return reader.offset_for_timestamp(_moment(timestamp), end)
+        return reader.offset_for_timestamp(read_arguments.moment(timestamp), end)
 
     def end_of_older(self, topic: str, partition: int, timestamp: int | datetime) -> int | None:
         """Offset after the last record older than ``timestamp``; None if there is none.
@@ -363,7 +398,7 @@ class StoreReads:
         Above ``offset_for_timestamp`` where timestamps are not in the order of offsets.
         """
         end = self._high_watermark(topic, partition)
-        return self._reader(topic, partition).end_of_older(_moment(timestamp), end)
+        return self._reader(topic, partition).end_of_older(read_arguments.moment(timestamp), end)
 
     def time_bounds(
         self, topic: str, partition: int, segments: Iterable[SegmentInfo]
@@ -415,66 +450,20 @@ class StoreReads:
     def _bounds(
         self, reader: PartitionReader, topic: str, partition: int, ends: Sequence[int]
     ) -> OffsetRange:
-        _require_one_of(len(ends), topic, partition)
+        read_arguments.require_one_of(len(ends), topic, partition)
         return OffsetRange(min(reader.start_offset(), ends[partition]), ends[partition])
 
     def _high_watermark(self, topic: str, partition: int) -> int:
         ends = self.visible_ends(topic)
-        _require_one_of(len(ends), topic, partition)
+        read_arguments.require_one_of(len(ends), topic, partition)
         return ends[partition]
 
     def _require_partition(self, topic: str, partition: int) -> TopicFile:
         found = self.topic(topic)
-        _require_one_of(found.partitions, topic, partition)
+        read_arguments.require_one_of(found.partitions, topic, partition)
         return found
 
     def _reader(self, topic: str, partition: int) -> PartitionReader:
         self._require_partition(topic, partition)
         with typed_metadata_errors(topic):
             return self._engine.reader(topic, partition)
-
-
-def _moment(timestamp: int | datetime) -> int:
-    moment = microseconds(timestamp)
-    if moment is None:
-        raise InvalidRecordError(
-            f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
-        )
-    return moment
-
-
-def _require_one_of(partitions: int, topic: str, partition: int) -> None:
-    if not isinstance(partition, int) or not 0 <= partition < partitions:
-        raise PartitionNotFoundError(
-            f"topic {topic!r} has no partition {partition!r}; its partitions are 0 to "
-            f"{partitions - 1}.",
-            topic=topic,
-        )
-
-
-def _check_read_arguments(
-    start: int | None, end: int | None, max_records: int | None, max_bytes: int | None
-) -> None:
-    numbers = {"start": start, "end": end, "max_records": max_records, "max_bytes": max_bytes}
-    for name, value in numbers.items():
-        if value is not None and (not isinstance(value, int) or value < 0):
-            raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
-
-
-def _columns(
-    columns: Sequence[str], fields: Iterable[str], known: Container[str]
-) -> tuple[str, ...]:
-    chosen = arguments.names("columns", columns, InvalidRecordError)
-    for name in chosen:
-        if name not in known:
-            shown = ", ".join(itertools.islice(fields, 20))
-            raise InvalidRecordError(f"column {name!r} does not exist. Columns: {shown}.")
-    return chosen
-
-
-def _checked_slice(planned: tuple[SegmentInfo, int, int]) -> tuple[SegmentInfo, int, int]:
-    if isinstance(planned, Sequence) and len(planned) == 3:
-        segment, start, end = planned
-        if isinstance(segment, SegmentInfo) and isinstance(start, int) and isinstance(end, int):
-            return segment, start, end
-    raise ConfigError(f"slices must be a list of (segment, start, end), got {planned!r} in it.")

@@ -47,7 +47,7 @@ class Scan:
 
     Every call reads the same records again. pyarrow, pandas, Polars and DuckDB take it as it is, by
     ``__arrow_c_stream__``. ``counts`` are the frames of the latest read: how many it decoded, and
-    how many it skipped.
+    how many frames and whole segments it skipped.
     """
 
     def __init__(self, topic: str, schema: pa.Schema, places: Sequence[_Place]) -> None:
@@ -66,8 +66,9 @@ class Scan:
         self.counts = counts = FrameCounts()
         yield from join_small(self._read(counts))
         _log.info(
-            "scan of topic %r: %d frames read, %d skipped", self._topic, counts.read, counts.skipped
-        )
+            "scan of topic %r: %d frames read, %d skipped; %d segments skipped",
+            self._topic, counts.read, counts.skipped, counts.segments,
+        )  # fmt: skip
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as an Arrow reader, which reads as it is consumed."""

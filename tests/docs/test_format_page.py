@@ -10,8 +10,17 @@ import pyarrow as pa
 import pytest
 
 from storage_core.format import lock_state as state
+from storage_core.format import segment_statistics
 from storage_core.format.buffer_encodings import delta, dictionary
-from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, unpack_header
+from storage_core.format.columns import Columns
+from storage_core.format.frame import (
+    HEADER_BYTES,
+    check_frame,
+    decode_body,
+    draft_frame,
+    finish_frame,
+    unpack_header,
+)
 from storage_core.format.typed_body import decode_columns, encode_body
 from storage_core.schema.conform import conform
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
@@ -88,7 +97,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_every_example_of_the_document_is_compared() -> None:
-    others = ["frame", "key", "typed-body", *ENCODED]
+    others = ["frame", "key", "typed-body", "stats", *ENCODED]
     assert sorted(blocks("hex")) == sorted([*HEX_FILES, *others])
     assert sorted(blocks("json")) == sorted(JSON_FILES)
 
@@ -139,6 +148,31 @@ def test_the_typed_body_is_what_the_engine_writes_and_reads() -> None:
         shown, records=3, raw_length=len(shown), schema=TYPED_SCHEMA, wanted=[1, 2, 5]
     )
     assert {number: array.to_pylist() for number, array in found.items()} == {1: ids, 2: names}
+
+
+def test_the_statistics_of_a_segment_are_what_the_engine_writes() -> None:
+    ids, names, _ = (list(column) for column in zip(*TYPED_ROWS, strict=True))
+    rows = TypedRows(TYPED_SCHEMA, [pa.array(ids), pa.array(names), None], 3)
+    columns = Columns(3, 5, 0, None, None, None, rows.bounds, rows=rows)
+    draft = draft_frame(columns, relative_offset=0, recovery_point=0, compression="none", level=3)
+    log = Bytes(b"".join(map(bytes, finish_frame(draft).buffers)))
+    found = segment_statistics.gather(log, 0)
+    assert found is not None
+    shown = shown_bytes("stats")
+    assert segment_statistics.pack(log, found).hex(" ", 8) == shown.hex(" ", 8)
+    assert segment_statistics.unpack(shown, log) == found
+
+
+class Bytes:
+    """A log in memory."""
+
+    ahead = 1 << 20
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = memoryview(data), len(data)
+
+    def read(self, position: int, size: int) -> memoryview:
+        return self._data[position : position + size]
 
 
 def test_encoded_buffers_are_what_the_engine_writes() -> None:

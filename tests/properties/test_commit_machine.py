@@ -45,7 +45,7 @@ WRITERS = st.integers(0, 1)
 SIZES = st.sampled_from([8, 8, 700, 1400])
 SEEDS = st.integers(0, 1 << 32)
 # Without its high watermark a topic shows nothing until a writer has worked it out again.
-HINTS = (".idx", ".timeidx", "checkpoint.json", "watermark")
+HINTS = (".idx", ".timeidx", ".stats", "checkpoint.json", "watermark")
 
 
 @seed(SEED)

@@ -28,7 +28,7 @@ from tests.support.stores import columns_of, refused, tree, values
 HURRIED = StoreConfig(lock_timeout_ms=20)
 # Hints, what is being removed, and locks that nothing here takes: without them all goes well.
 NOT_NEEDED = re.compile(
-    r"\.(idx|timeidx|tomb)$"
+    r"\.(idx|timeidx|stats|tomb)$"
     r"|^meta/(lock|upkeep(/.*)?|ledger/locks/\d\d)$"
     r"|^topics/buried/(0/segments/0+[24]|1/segments/0+[02])\.log$"
     r"|^\.cursus-spark/index/lock$"

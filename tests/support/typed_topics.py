@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from storage_core import Field, SchemaVersion, StagedPart, Store
 from storage_core.commit.protocol import CommitResult
 from storage_core.format.columns import Columns
 from storage_core.format.selection import Projection, Selection
+from storage_core.format.typed_columns import make_typed_columns
 from storage_core.schema.conform import conform
 
 from .stores import TOPIC
@@ -94,6 +96,21 @@ def commit_rows(
     """What a write job with mergeSchema does: register, stage, commit."""
     schema = store.register_schema(topic, columns, add=True, widen=True)
     return store.commit(job, stage_rows(store, job, schema, places, topic), topics=[topic])
+
+
+def commit_table(store: Store, topic: str, table: pa.Table) -> list[StagedPart]:
+    """Commit rows to partition 0 with the columns and types that they bring; the staged parts."""
+    schema = store.register_schema(topic, table.schema, add=True, widen=True)
+    job = uuid.uuid4().hex
+    staging = store.stage(job)
+    for batch in table.to_batches():
+        columns = make_typed_columns(
+            batch, schema, timestamp_column=None, now_us=7, max_record_bytes=None
+        )
+        staging.write(topic, 0, columns)
+    parts = staging.finish()
+    store.commit(job, parts, topics=[topic])
+    return parts
 
 
 def schema_of(store: Store, topic: str = TOPIC) -> SchemaVersion:

@@ -1,0 +1,63 @@
+"""The arguments of reads, checked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterable, Sequence
+from datetime import datetime
+
+from .. import arguments
+from ..errors import ConfigError, InvalidRecordError, PartitionNotFoundError
+from ..format.columns import microseconds
+from ..types import SegmentInfo
+
+
+def moment(timestamp: int | datetime) -> int:
+    """A time in microseconds since 1970."""
+    found = microseconds(timestamp)
+    if found is None:
+        raise InvalidRecordError(
+            f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
+        )
+    return found
+
+
+def require_one_of(partitions: int, topic: str, partition: int) -> None:
+    """Refuse a number that is none of a topic's partitions."""
+    if not isinstance(partition, int) or not 0 <= partition < partitions:
+        raise PartitionNotFoundError(
+            f"topic {topic!r} has no partition {partition!r}; its partitions are 0 to "
+            f"{partitions - 1}.",
+            topic=topic,
+        )
+
+
+def check_numbers(
+    start: int | None, end: int | None, max_records: int | None, max_bytes: int | None
+) -> None:
+    """Refuse offsets and limits that are no numbers, or negative."""
+    numbers = {"start": start, "end": end, "max_records": max_records, "max_bytes": max_bytes}
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise InvalidRecordError(f"{name} must be an integer of 0 or more, got {value!r}.")
+
+
+def column_names(
+    columns: Sequence[str], fields: Iterable[str], known: Container[str]
+) -> tuple[str, ...]:
+    """The columns to read; ``fields`` are those that an error shows."""
+    chosen = arguments.names("columns", columns, InvalidRecordError)
+    for name in chosen:
+        if name not in known:
+            shown = ", ".join(itertools.islice(fields, 20))
+            raise InvalidRecordError(f"column {name!r} does not exist. Columns: {shown}.")
+    return chosen
+
+
+def checked_slice(planned: tuple[SegmentInfo, int, int]) -> tuple[SegmentInfo, int, int]:
+    """One of the ranges that a planner made."""
+    if isinstance(planned, Sequence) and len(planned) == 3:
+        segment, start, end = planned
+        if isinstance(segment, SegmentInfo) and isinstance(start, int) and isinstance(end, int):
+            return segment, start, end
+    raise ConfigError(f"slices must be a list of (segment, start, end), got {planned!r} in it.")
