@@ -56,7 +56,8 @@ class CursusDataSource(DataSource):
         """A batch query; ``schema`` is the user's projection."""
         with one_line_errors():
             options = parse_read_options(self.options, origin(schema))
-            return CursusReader(options, schema, typed=check_columns(options, schema))
+            typed, where = check_columns(options, schema)
+            return CursusReader(options, schema, typed=typed, where=where)
 
     def writer(self, schema: StructType, overwrite: bool) -> CursusWriter:
         """A batch write."""
@@ -69,10 +70,10 @@ class CursusDataSource(DataSource):
         try:
             with one_line_errors():
                 options = parse_stream_read_options(self.options, origin(schema))
-                typed = check_columns(options, schema)
+                typed, where = check_columns(options, schema)
         except CursusError as error:
             return RefusedStreamReader(error)
-        return CursusStreamReader(options, schema, typed=typed, loaded=self._loaded)
+        return CursusStreamReader(options, schema, typed=typed, where=where, loaded=self._loaded)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> CursusStreamWriter:  # noqa: N802
         """The sink of a streaming query."""

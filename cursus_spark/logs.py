@@ -1,12 +1,13 @@
 """The logger of the connector. Its lines have time, level and name even if nobody set up logging.
 
 Spark's Python workers set up no logging. Python then prints the bare text of a warning, among the
-lines of other programs.
+lines of other programs. ``CURSUS_LOG_LEVEL`` is the lowest level that is printed there.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 _NAMES = ("cursus_spark", "storage_core")
@@ -30,7 +31,16 @@ def logger() -> logging.Logger:
     for name in _NAMES:
         found = logging.getLogger(name)
         if not any(isinstance(handler, _WithoutSetup) for handler in found.handlers):
-            handler = _WithoutSetup(logging.WARNING)
+            level = _level()
+            handler = _WithoutSetup(level)
+            if level < logging.WARNING:
+                found.setLevel(level)
             handler.setFormatter(logging.Formatter(_FORMAT))
             found.addHandler(handler)
     return logging.getLogger(_NAMES[0])
+
+
+def _level() -> int:
+    """WARNING, unless the environment names another level."""
+    found = logging.getLevelName(os.environ.get("CURSUS_LOG_LEVEL", "").strip().upper())
+    return found if isinstance(found, int) else logging.WARNING

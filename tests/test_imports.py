@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 import cursus_spark
 import storage_core
+from cursus_spark.datasource import CursusDataSource
 from cursus_spark.options.parse import (
     parse_read_options,
     parse_stream_read_options,
@@ -71,8 +72,9 @@ FORBIDDEN = (
 )
 # About half of what it was when a task imported everything. A module that a task does not use is
 # imported through storage_core/lazy.py.
-MOST_OF_OURS = 76
+MOST_OF_OURS = 77
 MOST_WITH_COLUMNS = 88
+MOST_OF_OURS_TYPED = 96
 READS = ("storage_core.segments", "cursus_spark.read", "cursus_spark.options.read_options")
 SPARK_HAS = "import pyspark, pyspark.worker, pyspark.sql.datasource, pyarrow, numpy"
 
@@ -143,6 +145,16 @@ def stream_reader(path: str) -> tuple[object, object]:
     return reader, reader.partitions(start, reader.latestOffset(start))[0]
 
 
+def typed_reader(path: str, **options: str) -> tuple[object, object]:
+    with Store.open(path) as store:
+        columns = {"id": [1, 2, 3], "text": ["a", None, "c"], "pair": [{"n": 1}, None, {"n": 3}]}
+        store.create_topic("typed", schema=pa.table(columns).schema, compression="zstd")
+        store.append_table("typed", pa.table(columns))
+    source = CursusDataSource({"path": path, "subscribe": "typed", **options})
+    reader = source.reader(source.schema())
+    return reader, reader.partitions()[0]
+
+
 def batch_writer(path: str) -> object:
     return CursusWriter(parse_write_options({"path": path, "topic": "t"}), ROWS)
 
@@ -158,6 +170,19 @@ def test_a_reading_task_imports_only_what_it_uses(
     modules = run(READ, *task(path))
     assert forbidden(modules) == []
     assert len(ours(modules)) <= MOST_OF_OURS, ours(modules)
+
+
+def test_a_task_that_reads_a_typed_topic_imports_only_what_it_uses(path: str) -> None:
+    modules = run(READ, *typed_reader(path))
+    assert forbidden(modules) == []
+    assert len(ours(modules)) <= MOST_OF_OURS_TYPED, ours(modules)
+
+
+def test_a_task_imports_the_functions_of_arrow_only_for_a_predicate(path: str) -> None:
+    modules = run(READ, *typed_reader(path, where="id < 5 and pair.n is null or text <> 'b'"))
+    assert set(forbidden(modules)) == {"pyarrow.compute"}
+    assert "storage_core.predicate.parser" not in modules
+    assert len(ours(modules)) <= MOST_OF_OURS_TYPED + 4, ours(modules)
 
 
 @pytest.mark.parametrize("task", [batch_writer, stream_writer])

@@ -212,6 +212,7 @@ def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
         "include_headers": given.value("includeHeaders", False),
         "include_metadata": given.value("includeMetadata", False),
         "merge_schema": given.value("mergeSchema", False),
+        "where": given.value("where"),
         "min_partitions": given.value("minPartitions"),
         "max_records_per_partition": given.value("maxRecordsPerPartition"),
         "max_bytes_per_partition": given.value(

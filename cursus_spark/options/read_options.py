@@ -153,6 +153,7 @@ class ReadOptions:
     include_headers: bool = False
     include_metadata: bool = False
     merge_schema: bool = False
+    where: str | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = DEFAULT_MAX_BYTES_PER_PARTITION

@@ -201,6 +201,14 @@ OPTIONS: tuple[Option, ...] = (
         "decimals with more digits. Needs mergeSchema.",
     ),
     Option(
+        "where",
+        _READ,
+        parse.raw,
+        "none",
+        "Read only rows that match a predicate in Spark's SQL, such as amount > 100 AND day >= "
+        "'2026-11-01'. Segments and frames that cannot match are not read. See below.",
+    ),
+    Option(
         "schemaEvolutionMode",
         _STREAM_READ,
         parse.choice(*EVOLUTION_MODES),

@@ -45,22 +45,30 @@ class LogSlice(InputPartition):
     """What one task reads: splits of segments, in order.
 
     ``ids`` are the uuids of the topics when the query was planned. A DataFrame is planned once and
-    may be read much later, when a new topic has the same name.
+    may be read much later, when a new topic has the same name. ``versions`` are the schema versions
+    of typed topics at that time.
     """
 
     def __init__(
-        self, splits: Sequence[SegmentSplit], ids: Mapping[str, str] | None = None
+        self,
+        splits: Sequence[SegmentSplit],
+        ids: Mapping[str, str] | None = None,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(None)
         self.splits = tuple(splits)
         self.ids = dict(ids or {})
+        self.versions = dict(versions or {})
 
-    def __getstate__(self) -> tuple[list[tuple[Any, ...]], dict[str, str]]:
+    def __getstate__(self) -> tuple[list[tuple[Any, ...]], dict[str, str], dict[str, int]]:
         """Plain tuples: named tuples take three times as long to pickle."""
-        return [tuple(split) for split in self.splits], self.ids
+        return [tuple(split) for split in self.splits], self.ids, self.versions
 
-    def __setstate__(self, state: tuple[list[tuple[Any, ...]], dict[str, str]]) -> None:
-        self.__init__(tuple(map(SegmentSplit._make, state[0])), state[1])  # type: ignore[misc]
+    def __setstate__(
+        self, state: tuple[list[tuple[Any, ...]], dict[str, str], dict[str, int]]
+    ) -> None:
+        splits, ids, versions = state
+        self.__init__(tuple(map(SegmentSplit._make, splits)), ids, versions)  # type: ignore[misc]
 
 
 def segment_of(split: SegmentSplit) -> SegmentInfo:

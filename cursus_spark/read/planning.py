@@ -6,9 +6,13 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+
+from pyspark.sql.types import StructType
 
 from storage_core import SegmentInfo, Store
 
+from ..logs import logger
 from ..options.read_options import ReadOptions
 from ..store import TopicPartition
 from .data_loss import (
@@ -21,13 +25,20 @@ from .data_loss import (
     vanished,
 )
 from .log_slice import LogSlice, SegmentSplit, segment_of
+from .query_where import QueryWhere
 from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
+from .typed_task import typed_read
 from .typed_topics import QueryColumns
+
+_log = logger()
 
 
 def plan_batch(
-    store: Store, options: ReadOptions, columns: QueryColumns | None = None
+    store: Store,
+    options: ReadOptions,
+    columns: QueryColumns | None = None,
+    predicate: QueryWhere | None = None,
 ) -> list[LogSlice]:
     """The tasks of a batch query, from one snapshot of its topics."""
 
@@ -35,7 +46,7 @@ def plan_batch(
         for topic in sorted(gone):
             lose(options, deleted_meanwhile(topic))
         ranges, ids = batch_ranges(store, options.without(gone))
-        return plan(store, options, ranges, ids, columns)
+        return plan(store, options, ranges, ids, columns, predicate)
 
     return planned(store, tasks)
 
@@ -46,13 +57,15 @@ def plan(
     ranges: Mapping[TopicPartition, tuple[int, int]],
     ids: Mapping[str, str],
     columns: QueryColumns | None = None,
+    predicate: QueryWhere | None = None,
 ) -> list[LogSlice]:
     """The tasks that read ``ranges``: large segments are divided, small ones share a task.
 
     ``ids`` are the uuids of the topics when the ranges were resolved.
     """
+    versions: Mapping[str, int] = {}
     if columns is not None:
-        columns.check(store, dict.fromkeys(topic for topic, _ in ranges))
+        versions = columns.check(store, dict.fromkeys(topic for topic, _ in ranges))
 
     def cuts(split: SegmentSplit) -> CutPoints:
         info = segment_of(split)
@@ -60,14 +73,50 @@ def plan(
 
     with _no_garbage():
         tasks = plan_tasks(
-            list(segment_splits(store, options, ranges)),
+            _matching(store, options, segment_splits(store, options, ranges), versions, predicate),
             cuts=cuts,
             max_bytes=options.max_bytes_per_partition,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
         )
-        return [LogSlice(task, {split.topic: ids[split.topic] for split in task}) for task in tasks]
+        return [_slice(task, ids, versions) for task in tasks]
+
+
+def _matching(
+    store: Store,
+    options: ReadOptions,
+    splits: Iterable[SegmentSplit],
+    versions: Mapping[str, int],
+    predicate: QueryWhere | None,
+) -> list[SegmentSplit]:
+    """The splits of segments that can have a row of the predicate, as far as statistics tell."""
+    found = list(splits)
+    if predicate is None or not found:
+        return found
+    kept = []
+    for where, group in groupby(found, lambda split: (split.topic, split.partition)):
+        own, schema = list(group), None
+        if where[0] in versions:
+            stored = store.schema(where[0], versions[where[0]])
+            assert stored is not None
+            schema = typed_read(stored, StructType([]), predicate, merge=options.merge_schema)[1]
+        segments = map(segment_of, own)
+        may_match = store.may_match(*where, segments, predicate.bound, schema)
+        kept += [split for split, may in zip(own, may_match, strict=True) if may]
+    _log.info("where: %d of %d segments skipped", len(found) - len(kept), len(found))
+    return kept
+
+
+def _slice(
+    splits: Sequence[SegmentSplit], ids: Mapping[str, str], versions: Mapping[str, int]
+) -> LogSlice:
+    topics = {split.topic for split in splits}
+    return LogSlice(
+        splits,
+        {topic: ids[topic] for topic in topics},
+        {topic: versions[topic] for topic in topics if topic in versions},
+    )
 
 
 @contextmanager

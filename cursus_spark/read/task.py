@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,26 @@ from pyspark.sql.types import StructType
 
 from storage_core import DataLossError, Store, TopicNotFoundError, use_processors
 from storage_core.format.numbers import lengths_of, number_column, starts_of
+from storage_core.format.selection import FrameCounts
+from storage_core.lazy import LazyModule
 
 from ..errors import cursus_error, one_line_errors
+from ..logs import logger
 from ..options.read_options import ReadOptions
 from ..schema import arrow_schema
 from ..store import TopicPartition, open_for_read
 from .data_loss import Available, Loss, aged_out, data_loss, lose
 from .log_slice import LogSlice, segment_of
 
+if TYPE_CHECKING:
+    from storage_core import SchemaVersion
+
+    from . import typed_task
+    from .query_where import QueryWhere
+else:  # most tasks read records
+    typed_task = LazyModule("cursus_spark.read.typed_task")
+
+_log = logger()
 _STORED = {
     "key": "key",
     "value": "value",
@@ -32,27 +44,63 @@ _STORED = {
 _FULL_ROWS = 16_384
 
 
+class _PartitionRead(NamedTuple):
+    """What to read of one partition, and what makes Spark's batches of it."""
+
+    names: tuple[str, ...]
+    schema: SchemaVersion | None
+    convert: Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
 def read_slice(
-    options: ReadOptions, schema: StructType, task: LogSlice
+    options: ReadOptions, schema: StructType, task: LogSlice, predicate: QueryWhere | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
     if not task.splits:
         return
     use_processors(1)  # Spark runs a task on every other processor
+    bound = None if predicate is None else predicate.bound
+    counts = FrameCounts()
     with one_line_errors(), open_for_read(options) as store:
-        target = arrow_schema(schema)
-        stored = tuple(dict.fromkeys(_stored_columns(target)))
+        read_of = _reads(store, options, schema, task, predicate)
         gone: set[str] = set()
         for where, splits in groupby(task.splits, lambda split: (split.topic, split.partition)):
             if where[0] in gone or not _is_planned_topic(store, options, task, where[0]):
                 gone.add(where[0])
                 continue
-            convert = _converter(target, stored, where)
+            names, stored, convert = read_of(where)
             slices = ((segment_of(split), split.start_offset, split.end_offset) for split in splits)
             on_loss = partial(_on_loss, store, options, where)
             times = options.times(*where)
-            for batch in store.read_slices(*where, slices, stored, on_loss, times):
+            for batch in store.read_slices(
+                *where, slices, names, on_loss, times, stored, bound, counts
+            ):
                 yield convert(batch)
+    if bound is not None:
+        _log.info("where: %d frames read, %d skipped", counts.read, counts.skipped)
+
+
+def _reads(
+    store: Store,
+    options: ReadOptions,
+    schema: StructType,
+    task: LogSlice,
+    predicate: QueryWhere | None,
+) -> Callable[[TopicPartition], _PartitionRead]:
+    """What to read, by partition. It decides once for all partitions of a topic."""
+    if not task.versions:
+        target = arrow_schema(schema)
+        stored = tuple(dict.fromkeys(_stored_columns(target)))
+        return lambda where: _PartitionRead(stored, None, _converter(target, stored, where))
+
+    @lru_cache
+    def of_topic(topic: str) -> _PartitionRead:
+        found = store.schema(topic, task.versions[topic])
+        assert found is not None
+        merge = options.merge_schema
+        return _PartitionRead(*typed_task.typed_read(found, schema, predicate, merge=merge))
+
+    return lambda where: of_topic(where[0])
 
 
 def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic: str) -> bool:

@@ -7,6 +7,7 @@ columns of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from pyspark.sql.types import StructType
 
@@ -20,6 +21,8 @@ from ..schema import check_projection
 from ..store import open_for_read
 from ..typed.columns import check_typed_projection, typed_schema
 from ..typed.spark_types import struct_type
+from .query_where import QueryWhere
+from .where_option import bind_where
 
 _log = logger()
 
@@ -36,15 +39,23 @@ def columns_of_query(options: ReadOptions) -> tuple[StructType, Schemas] | None:
         with open_for_read(options) as store:
             schemas = schemas_of(store, _existing(store, options.subscription))
     except LayoutNotFoundError:
-        return None
-    if not schemas:
-        return None
-    found = typed_schema(schemas, merge=options.merge_schema, metadata=options.include_metadata)
-    return found, schemas
+        schemas = {}
+    found = None
+    if schemas:
+        found = typed_schema(schemas, merge=options.merge_schema, metadata=options.include_metadata)
+    _where(options, schemas)
+    return None if found is None else (found, schemas)
 
 
-def check_columns(options: ReadOptions, schema: StructType) -> bool:
-    """Refuse a projection that the topics do not have; whether the query reads typed topics."""
+class CheckedQuery(NamedTuple):
+    """Whether a query reads typed topics, and its predicate."""
+
+    typed: bool
+    where: QueryWhere | None
+
+
+def check_columns(options: ReadOptions, schema: StructType) -> CheckedQuery:
+    """Refuse a projection or a predicate that the topics do not have the columns for."""
     try:
         with open_for_read(options) as store:
             schemas = schemas_of(store, _existing(store, options.subscription))
@@ -52,10 +63,16 @@ def check_columns(options: ReadOptions, schema: StructType) -> bool:
         schemas = {}
     if not schemas:
         check_projection(schema)
-        return False
-    check_typed_projection(schema, schemas, merge=options.merge_schema)
-    _warn_of_headers(options)
-    return True
+    else:
+        check_typed_projection(schema, schemas, merge=options.merge_schema)
+        _warn_of_headers(options)
+    return CheckedQuery(bool(schemas), _where(options, schemas))
+
+
+def _where(options: ReadOptions, schemas: Schemas) -> QueryWhere | None:
+    if options.where is None:
+        return None
+    return bind_where(options.where, schemas, merge=options.merge_schema)
 
 
 def schemas_of(store: Store, topics: Iterable[str]) -> dict[str, SchemaVersion]:
@@ -108,8 +125,8 @@ class QueryColumns:
         self._known = dict(loaded or {})
         self._wants_all = loaded is not None
 
-    def check(self, store: Store, topics: Collection[str]) -> None:
-        """Check the columns of the topics that tasks will read.
+    def check(self, store: Store, topics: Collection[str]) -> dict[str, int]:
+        """Check the columns of the topics that tasks will read; the schema versions of typed ones.
 
         Raises:
             CursusError: a topic is of another kind or lacks a column; or columns changed since the
@@ -125,6 +142,7 @@ class QueryColumns:
             if known.version != schema.version:
                 self._known[topic] = schema
                 self._tell(topic, known, schema)
+        return {topic: schema.version for topic, schema in schemas.items()}
 
     def _tell(self, topic: str, known: SchemaVersion, now: SchemaVersion) -> None:
         if not isinstance(self._options, StreamReadOptions):

@@ -19,6 +19,7 @@ from ..options.stream_read_options import StreamReadOptions
 from ..read.data_loss import Loss, deleted_meanwhile, lose, planned
 from ..read.log_slice import LogSlice
 from ..read.planning import plan
+from ..read.query_where import QueryWhere
 from ..read.typed_topics import QueryColumns
 from ..store import TopicPartition, open_for_read
 from .limits import is_too_little, limited_ends
@@ -40,9 +41,15 @@ _NO_ROW_LIMIT = (1 << 63) - 1
 class StreamPlanner:
     """Plans the micro-batches of one query. It lives as long as the query runs, on the driver."""
 
-    def __init__(self, options: StreamReadOptions, columns: QueryColumns | None = None) -> None:
+    def __init__(
+        self,
+        options: StreamReadOptions,
+        columns: QueryColumns | None = None,
+        where: QueryWhere | None = None,
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._where = where
         self._store: Store | None = None
         self._recovery_warnings = RecoveryWarnings()
         self._snapshot: TopicsSnapshot | None = None
@@ -147,7 +154,7 @@ class StreamPlanner:
             now = take_snapshot(store, self._options)
             reconcile(store, self._options, begun, now, self._recovery_warnings)
         ranges, ids = micro_batch_ranges(store, self._options, begun, last)
-        return plan(store, self._options, ranges, ids, self._columns)
+        return plan(store, self._options, ranges, ids, self._columns, self._where)
 
     def batch_done(self, end: dict[str, Any]) -> None:
         """Mirror a finished batch into the consumer group, where lag tools read it."""

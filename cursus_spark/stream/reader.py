@@ -19,6 +19,7 @@ from ..read.task import read_slice
 
 if TYPE_CHECKING:
     from ..read import typed_topics
+    from ..read.query_where import QueryWhere
     from ..read.typed_topics import Schemas
     from . import planner
     from .planner import StreamPlanner
@@ -55,17 +56,24 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: StructType,
         *,
         typed: bool = False,
+        where: QueryWhere | None = None,
         loaded: Schemas | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
         self._typed = typed
+        self._where = where
         self._loaded = loaded
         self._made_planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Carry what to read, never the planner and its open files."""
-        return {"options": self._options, "schema": self._schema, "typed": self._typed}
+        return {
+            "options": self._options,
+            "schema": self._schema,
+            "typed": self._typed,
+            "where": self._where,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         CursusStreamReader.__init__(self, **state)
@@ -77,7 +85,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             columns = typed_topics.QueryColumns(
                 self._options, self._schema, typed=self._typed, loaded=self._loaded
             )
-            self._made_planner = planner.StreamPlanner(self._options, columns)
+            self._made_planner = planner.StreamPlanner(self._options, columns, self._where)
         return self._made_planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -112,7 +120,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
         task = partition if isinstance(partition, LogSlice) else LogSlice(())
-        return read_slice(self._options, self._schema, task)
+        return read_slice(self._options, self._schema, task, self._where)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Mirror a finished batch into the consumer group, where lag tools read it."""

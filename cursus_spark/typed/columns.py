@@ -53,7 +53,7 @@ def typed_schema(
     Raises:
         CursusError: the topics have different columns, or columns that do not go together.
     """
-    found = struct_type(_common_fields(versions, merge))
+    found = struct_type(common_fields(versions, merge=merge))
     added = [StructField(name, kind) for name, kind in METADATA.items()] if metadata else []
     return StructType([*found.fields, *added])
 
@@ -71,7 +71,7 @@ def check_typed_projection(
         raise cursus_error("SCHEMA_EMPTY", ".schema(...) names no column. Name at least one.")
     refuse_duplicates(schema, "in .schema(...)", fold)
     for column in schema.fields:
-        if column.name in METADATA:
+        if metadata_column(column.name):
             _check_metadata(column)
             continue
         found = [version.by_name(column.name) for version in versions.values()]
@@ -88,14 +88,33 @@ def wanted_field(field: Field, column: StructField, *, merge: bool = False) -> F
     """A topic's column as a query wants it: with the query's name, type and inner fields.
 
     A struct may have fewer fields than the topic's or, with ``merge``, others: those get the id 0.
+    A column that is wanted as it is stored is the topic's own field, which costs no conversion.
 
     Raises:
         CursusError: the query's type is none that the values can have.
     """
-    return _wanted(field, column.name, arrow_type(column.dataType), column.nullable, (), merge)
+    found = _wanted(field, column.name, arrow_type(column.dataType), column.nullable, (), merge)
+    return field if replace(found, name=field.name, nullable=field.nullable) == field else found
 
 
-def _common_fields(versions: Mapping[str, SchemaVersion], merge: bool) -> Sequence[Field]:
+def metadata_column(name: str) -> str | None:
+    """The metadata column of this name, in any case; None if it is not the name of one."""
+    return fold(name) if fold(name) in METADATA else None
+
+
+def read_field(field: Field | None, wanted: pa.Field) -> Field:
+    """A topic's column, or None if it has none, as the predicate of a query wants it.
+
+    Raises:
+        CursusError: the wanted type is none that the values can have.
+    """
+    if field is None:
+        return _missing(wanted.name, wanted.type, True, 0)
+    return _wanted(field, wanted.name, wanted.type, field.nullable, (), merge=True)
+
+
+def common_fields(versions: Mapping[str, SchemaVersion], *, merge: bool) -> Sequence[Field]:
+    """The columns of several topics, at least one; see ``typed_schema``."""
     (first, union), *others = versions.items()
     for topic, version in others:
         if merge:
@@ -148,7 +167,7 @@ def _described(field: Field | None) -> str:
 
 
 def _check_metadata(column: StructField) -> None:
-    wanted, found = METADATA[column.name].simpleString(), column.dataType.simpleString()
+    wanted, found = METADATA[fold(column.name)].simpleString(), column.dataType.simpleString()
     if found != wanted:
         raise cursus_error(
             "COLUMN_TYPE",
