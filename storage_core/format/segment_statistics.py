@@ -60,7 +60,7 @@ def gather(log: Source, base: int) -> list[VersionStatistics] | None:
             if not frame.header.is_typed:
                 return None
             read = partial(log.read, frame.position + HEADER_BYTES)
-            version, columns = typed_frames.read_statistics(frame.header, read)
+            version, columns = typed_frames.versioned_statistics(frame.header, read)
             new = VersionStatistics(version, frame.header.records, columns)
             found[version] = _joined(found[version], new) if version in found else new
     except BrokenFrameError:

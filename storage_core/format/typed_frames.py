@@ -134,7 +134,7 @@ def _bounds_of_columns(
     header: FrameHeader, projection: Projection, read: ReadBody
 ) -> Mapping[str, ColumnStatistics | None]:
     try:
-        version, found = read_statistics(header, read)
+        version, found = versioned_statistics(header, read)
     except BrokenFrameError:
         return {}
     return bounds_of_version(projection, version, header.records, found)
@@ -152,7 +152,16 @@ def bounds_of_version(
     }
 
 
-def read_statistics(
+def read_statistics(header: FrameHeader, read: ReadBody) -> Mapping[int, ColumnStatistics]:
+    """The statistics in a body by field id; empty if they are missing or damaged.
+
+    Raises:
+        BrokenFrameError: the preamble is cut short or fails its checksum.
+    """
+    return versioned_statistics(header, read)[1]
+
+
+def versioned_statistics(
     header: FrameHeader, read: ReadBody
 ) -> tuple[int, Mapping[int, ColumnStatistics]]:
     """Schema version and statistics of a body, by field id; none if they are missing or damaged.

@@ -67,6 +67,7 @@ GOOD = [
     (write, "compression", "zstd", "compression", "zstd"),
     (read, "includeMetadata", "true", "include_metadata", True),
     (stream, "mergeSchema", "true", "merge_schema", True),
+    (stream, "where", "id > 5", "where", "id > 5"),
     (stream, "schemaEvolutionMode", "Fail", "schema_evolution_mode", "fail"),
     (write, "mergeSchema", "true", "merge_schema", True),
     (write, "typed", "False", "typed", False),
