@@ -49,7 +49,7 @@ class OpenLogs:
         self._config = config
         self._barrier = barrier
         self._require_member = require_member
-        self.published = PublishedTopics(vfs, catalog, barrier)
+        self.published = PublishedTopics(vfs, catalog, barrier, config.lock_timeout_ms)
         self._lock = threading.Lock()
         self._logs: dict[tuple[str, int], tuple[TopicFile, PartitionLog]] = {}
         self._checkpointed = vfs.monotonic()

@@ -34,10 +34,11 @@ class Published(NamedTuple):
 class PublishedTopics:
     """Reads what is published. Takes no lock and changes no file. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, catalog: Catalog, barrier: TopicBarrier) -> None:
+    def __init__(self, vfs: Vfs, catalog: Catalog, barrier: TopicBarrier, timeout_ms: int) -> None:
         self._vfs = vfs
         self._catalog = catalog
         self._barrier = barrier
+        self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._schemas: dict[UUID, TopicSchemas] = {}
 
@@ -57,7 +58,7 @@ class PublishedTopics:
         with self._lock:
             known = self._schemas.get(found.uuid)
             if known is None:
-                known = schema_files.TopicSchemas(self._vfs, topic, found.uuid)
+                known = schema_files.TopicSchemas(self._vfs, topic, found.uuid, self._timeout_ms)
                 self._schemas[found.uuid] = known
             return known
 

@@ -12,16 +12,23 @@ tell which registered version was published.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..errors import DamagedMetadataError, InvalidSchemaError, SchemaMismatchError
+from ..errors import (
+    DamagedMetadataError,
+    InvalidSchemaError,
+    SchemaMismatchError,
+    TopicNotFoundError,
+)
 from ..io import json_files
 from ..io.durable import create_file
+from ..io.locks import locked
 from ..schema.document import MAX_VERSION, from_json, to_json
 from ..schema.fields import Field, SchemaVersion
 from ..vfs import Vfs
+from . import high_watermark, topic_file
 
 Origin = Literal["create", "alter", "write"]
 Make = Callable[[Sequence[SchemaVersion], int, int], SchemaVersion]
@@ -32,6 +39,7 @@ _NAMES = {"format", "topic_uuid", "created_at", "origin", "version", "fields"}
 _SUFFIX, _TEMPORARY = ".json", ".tmp"
 _PUBLISHED = "published.json"
 _ABANDONED_NS = 3600 * 10**9
+_TIMEOUT_MS = 30_000
 
 
 class RegisteredSchema(NamedTuple):
@@ -72,10 +80,13 @@ def prepare(vfs: Vfs, directory: str, topic_uuid: uuid.UUID, fields: tuple[Field
 class TopicSchemas:
     """The schema versions of one typed topic. Safe for several threads and processes."""
 
-    def __init__(self, vfs: Vfs, topic: str, topic_uuid: uuid.UUID) -> None:
+    def __init__(
+        self, vfs: Vfs, topic: str, topic_uuid: uuid.UUID, timeout_ms: int = _TIMEOUT_MS
+    ) -> None:
         self._vfs = vfs
         self._topic = topic
         self._uuid = topic_uuid
+        self._timeout_ms = timeout_ms
         self.directory = directory_of(topic)
         self._known: dict[int, RegisteredSchema] = {}
 
@@ -119,11 +130,14 @@ class TopicSchemas:
         """Make a version durable, and return it; one of the same fields is taken instead.
 
         Published versions only rise, so only versions from ``after``, the published one, on are
-        taken. The caller holds no lock: if another writer took the number, ``make`` runs again with
-        that writer's version, so that no field id is given twice.
+        taken. One writer at a time, so that no number and no field id is given twice.
+
+        Raises:
+            TopicNotFoundError: the topic was deleted, and perhaps created again. Nothing was
+                written.
         """
-        self._sweep()
-        while True:
+        with self._owned():
+            self._sweep()
             known = [found.schema for found in self.all()]
             version = known[-1].version + 1
             if version > MAX_VERSION:
@@ -136,11 +150,22 @@ class TopicSchemas:
                     if each.version > after:
                         self._secure(each.version)
                     return each
-            found = RegisteredSchema(
-                SchemaVersion(version, made.fields), origin, json_files.timestamp(self._vfs)
-            )
-            if self._create(found):
-                return found.schema
+            schema = SchemaVersion(version, made.fields)
+            self._create(RegisteredSchema(schema, origin, json_files.timestamp(self._vfs)))
+            return schema
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Hold the topic's lock. The directory is that of this topic, not of a later namesake."""
+        with locked(self._vfs, high_watermark.lock_of(self._topic), self._timeout_ms):
+            found = topic_file.read(self._vfs, self._topic)
+            if found is None or found.uuid != self._uuid:
+                raise TopicNotFoundError(
+                    f"topic {self._topic!r} was deleted and created again during this call. "
+                    "Nothing was written.",
+                    topic=self._topic,
+                )
+            yield
 
     def adopt(self, found: RegisteredSchema) -> None:
         """Register a version of another store's topic under its own number.
@@ -149,8 +174,10 @@ class TopicSchemas:
             SchemaMismatchError: the number is that of other columns here.
         """
         version = found.schema.version
-        if version not in self.numbers() and self._create(found):
-            return
+        with self._owned():
+            if version not in self.numbers():
+                self._create(found)
+                return
         if self.get(version) != found.schema:
             raise SchemaMismatchError(
                 f"topic {self._topic!r} has other columns in schema version {version} than the "
@@ -205,18 +232,15 @@ class TopicSchemas:
         if fields["topic_uuid"] != str(self._uuid):
             raise _damaged(path, f"it belongs to topic {fields['topic_uuid']}, not {self._uuid}")
 
-    def _create(self, found: RegisteredSchema) -> bool:
-        """Give the file its name durably; False if another writer has taken the number."""
+    def _create(self, found: RegisteredSchema) -> None:
+        """Give a new file its name durably."""
         temporary = self._temporary(_dump(found, self._uuid))
         try:
             self._vfs.link(temporary, self.path_of(found.schema.version))
-        except FileExistsError:
-            return False
         finally:
             self._vfs.unlink(temporary)
         self._vfs.fsync_dir(self.directory)
         self._known[found.schema.version] = found
-        return True
 
     def _secure(self, version: int) -> None:
         """Write a version again: whoever registered it may have crashed before its fsync."""

@@ -2,9 +2,9 @@
 
 A story of the explorer or an operation on a log, or only some of its calls with ``<operation>
 around <text>``; ``killed before <call>``, after a committer that is killed there; ``full disk in
-<story>``; ``failing syncs``; ``two writers``; ``two column writers``; ``recreated topics``; ``wrong
-bytes``; ``promise of <what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for
-brokers' directories; ``wrong bits of <file>`` of a typed topic; and those of ``narrow_cuts``,
+<story>``; ``failing syncs``; ``wrong bytes``; ``wrong bits of <file>`` of a typed topic; ``promise
+of <what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for brokers'
+directories; two writers, by the names in ``TOGETHER``; and those of ``narrow_cuts``,
 ``interrupted``, ``wrong_files`` and ``wrong_columns``. Each ends at the first thing it notices.
 """
 
@@ -32,7 +32,12 @@ from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
 from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
-from tests.crash.two_writers import recreated, two_column_writers, two_writers
+from tests.crash.two_writers import (
+    recreated,
+    recreated_columns,
+    two_column_writers,
+    two_writers,
+)
 from tests.crash.wrong_bytes import flipped_bytes, wrong_bytes
 from tests.support.sizes import SEED
 
@@ -94,6 +99,7 @@ TOGETHER: dict[str, Callable[[], int]] = {
     "two writers": two_writers,
     "two column writers": two_column_writers,
     "recreated topics": recreated,
+    "recreated columns": recreated_columns,
 }
 COLUMNS: dict[str, Callable[[], None]] = {
     "parts of other columns": wrong_columns.parts_of_other_columns,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -163,6 +164,9 @@ SCHEMAS: dict[str, Mutant] = {
     "the number of a version is used twice": Mutant(register(True, True), "columns of many"),
     "ids of columns that were never published are used again": Mutant(
         register(False, True), "columns of many"
+    ),
+    "columns are registered whatever became of the topic": Mutant(
+        without(TopicSchemas, "_owned", lambda _: nullcontext()), "recreated columns"
     ),
     "a version that is found counts as durable": Mutant(
         without(TopicSchemas, "_secure"), "killed registrars"

@@ -25,8 +25,9 @@ from storage_core.errors import (
 from tests.crash.explorer import recover
 from tests.crash.invariants import CONFIG, History, World, check_recovered, look, new_store
 from tests.crash.recording import MemoryVfs
-from tests.crash.typed_rows import TYPED
+from tests.crash.typed_rows import TYPED, wanted
 from tests.support.faulty_vfs import CHANGES, FaultyVfs
+from tests.support.stores import errors
 
 HURRIED = StoreConfig(checkpoint_interval_ms=86_400_000, lock_timeout_ms=1)
 BOTH = {("t", 0): 1, ("t", 1): 1}
@@ -232,3 +233,32 @@ def recreated() -> int:
             at += 1
         calls += at
     return calls
+
+
+def recreated_columns() -> int:
+    """The topic is recreated at every call of a writer that registers a column; how many.
+
+    Raises:
+        AssertionError: the new topic has something of the deleted one.
+    """
+    at = 1
+    while True:
+        vfs = new_store({"t": 2}, **TYPED)
+        left, maker = at, Store(vfs, HURRIED)
+
+        def recreate_once(kind: str, path: str) -> None:  # noqa: ARG001
+            nonlocal left
+            left -= 1
+            if left == 0:
+                with suppress(LockTimeoutError):
+                    maker.delete_topic("t")  # noqa: B023
+                    maker.create_topic("t", 2, **TYPED)  # noqa: B023
+
+        watched: Any = Watched(vfs, hook=recreate_once)
+        with suppress(StorageError):
+            Store(watched, CONFIG).register_schema("t", wanted("a"), add=True)
+        maker.alter_topic("t", add_columns=wanted("b"))
+        assert errors(maker) == [], f"call {at}"
+        if left > 0:
+            return at
+        at += 1

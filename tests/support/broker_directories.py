@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from storage_core import Store
+from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedLogError
 from tests.support.broker_oracle import CUTS, LAYOUT, build, plain_headers, plain_parse
 from tests.support.stores import rows
@@ -31,6 +32,22 @@ def message(offset: int, payload: bytes, form: str = "E", **fields: Any) -> byte
     """A framed message of the cursus broker."""
     named = {"topic": TOPIC.encode(), "partition": 0, "offset": offset, "payload": payload}
     return row(build({**named, **fields}, LAYOUT[: FORMS[form]]))
+
+
+def foreign_append(
+    root: Path, layout: str, partition: int, theirs: Sequence[bytes], topic: str = "t"
+) -> None:
+    """What a broker does: it knows nothing of our intents, cuts a torn record and appends."""
+    kept = root / ".cursus-spark"
+    aside = root.parent / f"{root.name}.aside"
+    kept.rename(aside)
+    try:
+        config = StoreConfig(segment_bytes=4096)
+        with Store.open(root, layout=layout, config=config) as broker:
+            broker.append(topic, partition, theirs)
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+        aside.rename(kept)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from storage_core import StagedPart, StorageError, Store, StoreConfig
 from storage_core.errors import CommitUnknownError, ForeignRecordsError, InvalidCommitError
+from tests.support.broker_directories import foreign_append
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import TOPIC, columns_of, tree, values
 
@@ -54,21 +54,6 @@ def killed_commit(root: Path, layout: str, changes: int) -> bool:
     return False
 
 
-def broker_appends(
-    root: Path, layout: str, partition: int, theirs: Sequence[bytes] = THEIRS
-) -> None:
-    """What a broker does: it knows nothing of our intents, cuts a torn record and appends."""
-    kept = root / ".cursus-spark"
-    aside = root.parent / f"{root.name}.aside"
-    kept.rename(aside)
-    try:
-        with Store.open(root, layout=layout, config=CONFIG) as broker:
-            broker.append(TOPIC, partition, theirs)
-    finally:
-        shutil.rmtree(kept, ignore_errors=True)
-        aside.rename(kept)
-
-
 def records(root: Path, layout: str, partition: int) -> list[bytes]:
     """All whole records in the files, whatever our intents say."""
     copy = root.parent / f"{root.name}.copy"
@@ -98,7 +83,7 @@ def test_records_of_another_program_survive_every_kill(
         root = tmp_path / str(changes)
         shutil.copytree(original, root)
         died = killed_commit(root, layout, changes)
-        broker_appends(root, layout, partition)
+        foreign_append(root, layout, partition, THEIRS)
         kept = records(root, layout, partition)
         assert kept[-len(THEIRS) :] == THEIRS
         refused += next_writer_keeps(root, layout, partition, kept)
@@ -144,7 +129,7 @@ def failed_commit(tmp_path: Path, layout: str, before: list[bytes], *, write: in
 def interrupted(tmp_path: Path, layout: str) -> Path:
     """A commit that was interrupted in its second partition, and a broker that went on there."""
     root = failed_commit(tmp_path, layout, BEFORE, write=5)
-    broker_appends(root, layout, 1)
+    foreign_append(root, layout, 1, THEIRS)
     with Store.open(root, layout=layout, config=CONFIG) as store:
         with pytest.raises(ForeignRecordsError):
             store.append(TOPIC, 1, [b"next"])
@@ -224,7 +209,7 @@ def test_more_than_the_commit_adds_to_an_empty_log_drops_no_commit(
 ) -> None:
     root = failed_commit(tmp_path, layout, [], write=1)
     theirs = [b"%d" % number * 400 for number in range(50)]
-    broker_appends(root, layout, 1, theirs)
+    foreign_append(root, layout, 1, theirs)
     with Store.open(root, layout=layout, config=CONFIG) as after:
         with pytest.raises(ForeignRecordsError):
             after.append(TOPIC, 0, [b"next"])

@@ -24,6 +24,8 @@ _NO_ABORT = "test_a_chain_of_queries_killed_at_every_step_without_an_abort_is_ex
 _FIRST_BATCH = "test_the_start_of_a_query_holds_across_a_kill_in_its_first_batch"
 _JVM = "test_a_chain_of_queries_killed_with_its_jvm_in_the_middle_of_commits_is_exactly_once"
 _DRIVER = "test_a_commit_whose_driver_was_killed_happens_whole_or_not_at_all"
+_NEW_COLUMNS = "test_rows_and_their_new_columns_arrive_once_whenever_the_sink_is_killed"
+_FOREIGN = "test_records_of_a_broker_outlive_a_killed_job_and_the_next_one"
 _TASKS = "test_a_task_that_fails_twice_and_a_killed_worker_write_once"
 _CLUSTER = "test_executors_in_other_processes_write_and_read_and_one_that_is_killed_writes_once"
 
@@ -50,6 +52,11 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("driver and JVM of a batch job", "before intent", _DRIVER),
     Scenario("driver and JVM of a batch job", "after intent", _DRIVER),
     Scenario("driver and JVM, broker's directory", "after intent", _DRIVER),
+    *(
+        Scenario("task or commit worker, new columns", step, _NEW_COLUMNS)
+        for step in ("after stage", "after intent", "after publish")
+    ),
+    Scenario("commit worker, broker's directory", "half of a write to a log", _FOREIGN),
     Scenario("task", "raises twice, rows staged", _TASKS),
     Scenario("Python worker", "rows staged", _TASKS),
     Scenario("executor JVM", "rows staged", _CLUSTER),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,6 +22,7 @@ from cursus_spark.options.parse import parse_write_options
 from cursus_spark.write.task_commit import TaskCommit
 from cursus_spark.write.writer import CursusWriter
 from storage_core.commit.intents import Intent, Intents
+from storage_core.vfs.posix import PosixVfs
 
 DRIVER_GROUP = "CURSUS_TEST_DRIVER_GROUP"
 """Process group of the driver, which its workers are no part of."""
@@ -104,6 +105,30 @@ class DriverKilledAfterIntent(CursusWriter):
             super().commit(messages)
 
 
+class KilledWhileApplied(CursusWriter):
+    """Dies inside the second write to a log, of which half is there; nobody aborts."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        pwritev, written = PosixVfs.pwritev, 0
+
+        def die(vfs: PosixVfs, fd: int, buffers: Sequence[bytes], position: int) -> int:
+            nonlocal written
+            if not os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+                return pwritev(vfs, fd, buffers, position)
+            written += 1
+            if written == 2:
+                data = b"".join(buffers)
+                os.pwrite(fd, data[: len(data) // 2], position)
+                kill_worker()
+            return pwritev(vfs, fd, buffers, position)
+
+        with patch.object(PosixVfs, "pwritev", die):
+            super().commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        kill_worker()
+
+
 class _Faulty(CursusDataSource):
     made: type[CursusWriter]
 
@@ -152,10 +177,19 @@ class DriverKilledAfterIntentSource(_Faulty):
         return "driver_killed_after_intent"
 
 
+class KilledWhileAppliedSource(_Faulty):
+    made = KilledWhileApplied
+
+    @classmethod
+    def name(cls) -> str:
+        return "killed_while_applied"
+
+
 SOURCES = (
     FailsTwiceSource,
     WorkerKilledSource,
     ExecutorKilledSource,
     DriverKilledBeforeIntentSource,
     DriverKilledAfterIntentSource,
+    KilledWhileAppliedSource,
 )
