@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,13 +35,17 @@ RECIPES = [
 
 
 def programs(data: Path) -> list[tuple[str, str, str]]:
-    """Recipe, language and text of every program, with ``/data`` where the test wants it."""
+    """Recipe, language and text of every program, with ``/data`` where the test wants it.
+
+    In shell programs it is quoted: the path may have a space.
+    """
     found, recipe = [], ""
     for match in re.finditer(r"^## ([^\n]+)$|^```(python|sh)\n(.*?)^```", TEXT, re.M | re.S):
         if match[1]:
             recipe = match[1]
         else:
-            found.append((recipe, match[2], match[3].replace("/data/", f"{data}/")))
+            root = shlex.quote(str(data)) if match[2] == "sh" else str(data)
+            found.append((recipe, match[2], match[3].replace("/data/", f"{root}/")))
     return found
 
 
