@@ -29,6 +29,7 @@ RECIPES = [
     "Join two topics",
     "Replay from a timestamp",
     "Migrate a cursus or RustLog directory",
+    "Take typed rows to a broker",
     "Monitor lag",
     "Recover a damaged store",
 ]
