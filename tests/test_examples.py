@@ -72,7 +72,13 @@ class Batch:
         directory.mkdir()
         self._directory = directory
         self._arguments = {"import_from_kafka.py": kafka_arguments(directory)}
-        for example in ("quickstart", "batch_etl", "log_analytics", "foreach_batch_upsert"):
+        for example in (
+            "quickstart",
+            "typed_events",
+            "batch_etl",
+            "log_analytics",
+            "foreach_batch_upsert",
+        ):
             self._arguments[f"{example}.py"] = [str(directory / example)]
         for example in ("read_broker_logs.py", "migrate.py"):
             self._arguments[example] = []
@@ -154,6 +160,15 @@ def test_quickstart_writes_reads_and_copies(runs: Runs) -> None:
     assert "read back: 1000 records" in shown
     assert "since the second day there were 100 orders" in shown
     assert "a stream copied 1000 records" in shown
+
+
+def test_typed_events_come_back_as_they_were_and_get_a_column(runs: Runs) -> None:
+    shown = runs.shown("typed_events.py")
+    assert "wrote 20000 events as they are, read 20000 back, 0 changed" in shown
+    assert "since 10 November there were 80 large amounts" in shown
+    assert "added a column with 100 rows" in shown
+    assert "a stream copied 2007 slow events with all their columns, exactly once" in shown
+    assert "without Spark: 20 rows by Store.scan" in shown
 
 
 def test_the_nightly_job_adds_nothing_when_it_runs_again(runs: Runs) -> None:

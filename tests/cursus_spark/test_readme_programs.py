@@ -1,4 +1,4 @@
-"""The README's programs run as they stand; those that want a session get that of the tests."""
+"""The README's programs run in their order, as they stand, with the session of the tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from storage_core import Store
 from tests.support.paths import ROOT
 
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=["spark", "engine"])
 @pytest.mark.usefixtures("spark")
-def test_the_readmes_program_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+def test_the_readmes_programs_run_as_they_stand(tmp_path: Path) -> None:
     names = {"path": str(tmp_path / "log"), "checkpoint": str(tmp_path / "checkpoint")}
-    exec(compile(program, "README.md", "exec"), names)
-    assert (tmp_path / "log" / "topics").is_dir()
+    for program in PROGRAMS:
+        exec(compile(program, "README.md", "exec"), names)
+    with Store.open(tmp_path / "log") as store:
+        kinds = {topic: store.topic(topic).is_typed for topic in store.topics()}
+        assert kinds == {"clicks": False, "copy": True, "orders": True, "taps": False}
+        assert store.check() == []
