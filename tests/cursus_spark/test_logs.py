@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -44,6 +45,35 @@ def test_a_line_has_time_level_and_logger_if_nobody_set_up_logging(name: str) ->
 def test_a_setup_of_the_user_is_used_alone(setup: str, first: bool) -> None:
     program = f"{setup}; {WARN}" if first else f"import cursus_spark.logs; {setup}; {WARN}"
     assert stderr_of(program) == "mine lost 5\n"
+
+
+WHERE = """
+import sys, pyarrow as pa
+from cursus_spark.datasource import CursusDataSource
+from storage_core import Store, StoreConfig
+path = sys.argv[1]
+with Store.open(path, create=True, config=StoreConfig(frame_records=10)) as store:
+    store.create_topic("t", schema=pa.schema([("id", pa.int64())]))
+    for first in (0, 100, 200):
+        store.append_table("t", pa.table({"id": range(first, first + 100)}))
+        store.roll("t", 0)
+source = CursusDataSource({"path": path, "subscribe": "t", "where": "id = 105"})
+reader = source.reader(source.schema())
+for task in reader.partitions():
+    assert [batch["id"].to_pylist() for batch in reader.read(task)] == [[105]]
+"""
+
+
+@pytest.mark.parametrize("level", ["INFO", "", "nonsense"])
+def test_a_level_shows_what_a_where_left_out(tmp_path: Path, level: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WHERE, str(tmp_path)],
+        env={**os.environ, "CURSUS_LOG_LEVEL": level},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    shown = [line.partition(" INFO cursus_spark: ")[2] for line in done.stderr.splitlines()]
+    wanted = ["where: 2 of 3 segments skipped", "where: 1 frames read, 9 skipped"]
+    assert shown == (wanted if level == "INFO" else [])
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
