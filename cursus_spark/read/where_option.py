@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from storage_core import SchemaVersion
+from storage_core import Field, SchemaVersion
 from storage_core.format.selection import RECORD_FIELDS, SYSTEM_FIELDS
 from storage_core.predicate.binder import bind
+from storage_core.predicate.bound import Bound
 from storage_core.predicate.parser import parse
+from storage_core.schema.fields import Path, dotted, fold
 
 from ..errors import cursus_error, one_line_errors
 from ..typed.columns import common_fields
@@ -37,13 +39,32 @@ def bind_where(text: str, schemas: Mapping[str, SchemaVersion], *, merge: bool) 
         fields = [each.arrow for each in common_fields(schemas, merge=True)]
         known = pa.schema([*fields, *system])
         bound = bind(parse(text), known)
-    needed = [known.field(name) for name in bound.columns if name not in SYSTEM_FIELDS]
-    for field in needed:
+    if not merge:
         for topic, schema in schemas.items():
-            if not merge and schema.by_name(field.name) is None:
-                raise cursus_error(
-                    "COLUMN_UNKNOWN",
-                    f"Column '{field.name}' in where is not a column of topic '{topic}'. Set "
-                    "mergeSchema to true to read it as null there.",
-                )
+            require_columns(bound, topic, schema)
+    needed = [known.field(name) for name in bound.columns if name not in SYSTEM_FIELDS]
     return QueryWhere(bound, pa.schema(needed))
+
+
+def require_columns(bound: Bound, topic: str, schema: SchemaVersion) -> None:
+    """Refuse a topic without a column of the predicate: its rows would be left out in silence.
+
+    Also for a topic that a query finds later, or that was created again with other columns.
+
+    Raises:
+        CursusError: names the column and the topic.
+    """
+    for path in bound.paths:
+        if path[0] not in SYSTEM_FIELDS and not _has(schema.fields, path):
+            raise cursus_error(
+                "COLUMN_UNKNOWN",
+                f"Column '{dotted(path)}' in where is not a column of topic '{topic}'. Set "
+                "mergeSchema to true to read it as null there.",
+            )
+
+
+def _has(fields: Sequence[Field], path: Path) -> bool:
+    own = next((field for field in fields if fold(field.name) == fold(path[0])), None)
+    if own is None or len(path) == 1:
+        return own is not None
+    return pa.types.is_null(own.type) or _has(own.children, path[1:])

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidPredicateError
-from ..schema.fields import dotted, fold
+from ..schema.fields import Path, dotted, fold
 from . import bound, expressions, literals
 from .bound import Bound, Column
 from .expressions import Comparator, Expression, Name, Place, Value, refusal
@@ -42,7 +42,7 @@ def bind(expression: Expression, schema: pa.Schema) -> Bound:
     """
     binder = _Binder(expression.text, schema)
     condition = binder.condition(expression.condition)
-    return Bound(expression.text, tuple(binder.names), condition)
+    return Bound(expression.text, tuple(binder.names), condition, tuple(binder.paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class _Binder:
         self._text = text
         self._schema = schema
         self.names: dict[str, None] = {}
+        self.paths: dict[Path, None] = {}
 
     def condition(self, found: expressions.Condition) -> bound.Condition:
         match found:
@@ -124,6 +125,7 @@ class _Binder:
             inner = self._field(name, list(kind), part, name.parts[:position])
             fields.append(inner.name)
             kind = inner.type
+        self.paths[field.name, *fields] = None
         return Column(field.name, tuple(fields), kind)
 
     def _field(

@@ -168,6 +168,8 @@ class InSet:
         if values is None:
             return _constant(None)
         found = pc.is_in(values, value_set=self.array)
+        if self.has_nan:
+            found = pc.or_(found, pc.is_nan(values))  # of any bits: Arrow's list has one of them
         return pc.if_else(pc.is_valid(values), found, _constant(None))
 
     def outcomes(self, frame: Frame) -> int:
@@ -285,11 +287,15 @@ Condition = Constant | IsNull | InRange | InSet | CompareColumns | Not | Every |
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A predicate over the columns of a schema. ``columns`` are the names that it needs."""
+    """A predicate over the columns of a schema. ``columns`` are the names that it needs.
+
+    ``paths`` are these columns and fields inside them: each a name, then names of struct fields.
+    """
 
     text: str
     columns: tuple[str, ...]
     condition: Condition
+    paths: tuple[tuple[str, ...], ...] = ()
 
     def mask(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BooleanArray:
         """Which rows match: true or false, where SQL's null is false.

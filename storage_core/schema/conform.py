@@ -231,6 +231,10 @@ def read_up(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_null(kind):
+        if array.null_count < len(array):
+            raise pa.ArrowInvalid("it is not null")
+        return pa.nulls(len(array))
     found = array.cast(kind)
     if pa.types.is_float32(kind) and pa.types.is_float64(array.type):
         # Arrow rounds where it would refuse an integer. As integers, because NaN is not equal NaN.

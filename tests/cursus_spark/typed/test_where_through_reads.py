@@ -15,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructType
 
 from cursus_spark.datasource import CursusDataSource
+from cursus_spark.errors import CursusError
 from cursus_spark.read.log_slice import LogSlice
 from storage_core import Store, StoreConfig
 from storage_core.schema import statistics
@@ -188,3 +190,30 @@ def test_a_where_that_is_wrong_shows_its_place_at_load(log: Log) -> None:
         "mergeSchema to true to read it as null there."
     )
     assert log.read("typed,other", mergeSchema=True, **both).count() == 0
+
+
+@pytest.mark.parametrize("where", ["amount > 1", "ctx.x = 1"])
+def test_a_topic_without_a_column_of_the_where_is_not_left_out_in_silence(
+    tmp_path: Path, where: str
+) -> None:
+    path, wanted = tmp_path / "log", StructType().add("id", LongType())
+    table = pa.table({"id": [1], "amount": [2.0], "ctx": [{"x": 1}]})
+
+    def ids(**options: str) -> list[int]:
+        source = CursusDataSource({"path": str(path), "subscribePattern": ".*", **options})
+        reader = source.reader(wanted)
+        with Store.open(path) as store:  # the query is planned after it
+            store.create_topic("later", schema=pa.table({"id": [2], "ctx": [{"y": 1}]}).schema)
+            store.append_table("later", pa.table({"id": [2]}))
+        batches = (batch for task in reader.partitions() for batch in reader.read(task))
+        return [row for batch in batches for row in batch["id"].to_pylist()]
+
+    with Store.open(path, create=True) as store:
+        store.create_topic("first", schema=table.schema)
+        store.append_table("first", table)
+    name = where.split()[0]
+    with pytest.raises(CursusError, match=f"'{name}' in where is not a column of topic 'later'"):
+        ids(where=where)
+    with Store.open(path) as store:
+        store.delete_topic("later")
+    assert ids(where=where, mergeSchema="true") == [1]

@@ -325,3 +325,11 @@ def test_lists_know_both_zeros_and_nan() -> None:
     numbers = pa.array([0.0, -0.0, math.nan, None, 1.0])
     found = bound("amount in (0, 'NaN')").mask({"amount": numbers}, 5)
     assert found.to_pylist() == [True, True, True, False, False]
+
+
+def test_a_nan_in_a_list_is_every_nan() -> None:
+    # 0.0 / 0.0 on x86 sets the sign: Arrow's is_in takes it for another value.
+    bits = pa.array([0x7FF8000000000000, -0x8000000000000, 0x7FF8000000000001, 0], pa.int64())
+    numbers = {"amount": bits.view(pa.float64())}
+    assert bound("amount in (1, 'NaN')").mask(numbers, 4).to_pylist() == [True, True, True, False]
+    assert bound("amount not in (1, 'NaN')").mask(numbers, 4).to_pylist() == [*3 * [False], True]

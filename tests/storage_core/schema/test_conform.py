@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_core.errors import InvalidSchemaError, SchemaMismatchError, UnsupportedTypeError
-from storage_core.schema.conform import check_fits, conform, read_up
+from storage_core.schema.conform import check_fits, conform, read_column, read_up
 from storage_core.schema.evolution import evolve
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.rows import TypedRows, concat
@@ -311,6 +311,13 @@ def test_inner_fields_are_read_by_id() -> None:
         [],
         [{"x": None, "renamed": 2}],
     ]
+
+
+def test_a_column_that_was_void_is_read_as_such_while_it_is_null() -> None:
+    stored, void = Field(1, "n", pa.int32()), Field(1, "n", pa.null())
+    assert read_column(pa.nulls(2, pa.int32()), stored, void).equals(pa.nulls(2))
+    with pytest.raises(SchemaMismatchError, match="column n: found a value of int32 that does not"):
+        read_column(pa.array([None, 5], pa.int32()), stored, void)
 
 
 def test_two_thousand_columns_are_quick() -> None:
