@@ -151,12 +151,17 @@ class OpenLogs:
         if not self._catalog.get(topic).is_typed:
             return None
         current = high_watermark.read(self._vfs, topic, uid.bytes)
+        schemas = self.published.schemas(topic)
         if current is None or current.schema is None:
-            return self.published.schema_of_lost(topic)
+            schema = self.published.schema_of_lost(topic)
+            if schema is not None and schema > schemas.published():
+                # A power cut may take the file that is written next.
+                schemas.set_published(schema)
+            return schema
         try:
-            self.published.schemas(topic).published()
+            schemas.published()
         except DamagedMetadataError:
-            self.published.schemas(topic).set_published(current.schema)
+            schemas.set_published(current.schema)
         return current.schema
 
     def publish_ends(

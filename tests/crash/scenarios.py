@@ -18,6 +18,7 @@ from tests.crash.typed_rows import TYPED
 from tests.crash.typed_stories import (
     columns_of_many_writers,
     large_rows,
+    maintained_rows,
     new_columns,
     typed_topic,
 )
@@ -179,6 +180,7 @@ STORIES: dict[str, Story] = {
     "new columns": Story(new_columns, {"t": 2}, TYPED),
     "columns of many": Story(columns_of_many_writers, {"t": 2}, TYPED),
     "large rows": Story(large_rows, {"t": 2}, {**SMALL, **TYPED}),
+    "maintained rows": Story(maintained_rows, {"t": 2}, {**SMALL, **TYPED}),
     "interval": Story(lazy_topic, {"t": 2}, {"fsync": "interval", "fsync_interval_ms": 3_600_000}),
 }
 

@@ -43,3 +43,17 @@ def large_rows(world: World) -> None:
     world.commit(world.stage("app", 1, {("t", 0): 5, ("t", 1): 1}, size=_LARGE, columns="a"))
     world.store.roll("t", 0)
     world.append("t", 0, b"after")
+
+
+def maintained_rows(world: World) -> None:
+    """Rows of two schema versions in several segments, which are merged, rewritten and dropped."""
+    for number in range(2):
+        world.append("t", 0, b"old-%d" % number)
+        world.store.roll("t", 0)
+    world.commit(world.stage("app", 1, {("t", 0): 1, ("t", 1): 1}, columns="a"))
+    world.store.roll("t", 0)
+    world.append("t", 0, b"active")
+    world.store.merge("t")
+    world.store.recompress("t", compression="zstd")
+    world.store.delete_records("t", {0: 1})
+    world.append("t", 0, b"after")

@@ -448,3 +448,22 @@ def test_a_commit_in_the_ledger_counts_although_its_intent_came_back(tmp_path: P
     assert isinstance(engine, NativeEngine)
     engine.recover(TOPIC)
     assert seen(reopen(tmp_path)) == expected
+
+
+@pytest.mark.row(3)
+def test_high_watermarks_that_are_lost_twice_keep_the_columns(tmp_path: Path) -> None:
+    """Killed before ``published.json`` was written: whoever restores the schema copies it, too."""
+    typed_store(tmp_path).close()
+    interrupted(tmp_path, ("rename", "published.json"))
+    for user in ("first", "second"):
+        (tmp_path / high_watermark.path_of(TOPIC)).unlink()
+        append_row_as_found(tmp_path, user)
+    assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), (("first+a", "second+a"), ("j+a",)))
+
+
+def append_row_as_found(path: Path, user: str) -> None:
+    """Recover the topic, finish what is pending, and append with the columns that are there."""
+    engine = reopen(path)._engine
+    assert isinstance(engine, NativeEngine)
+    engine.recover(TOPIC)
+    append_row(reopen(path), user)
