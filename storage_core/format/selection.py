@@ -98,6 +98,7 @@ class Selection:
     topic: str = ""
     partition: int = 0
     counts: FrameCounts = field(default_factory=FrameCounts, compare=False)
+    _nulls: dict[str, pa.Array] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
@@ -127,6 +128,16 @@ class Selection:
         if self.projection is None:
             return RECORD_FIELDS[name]
         return self.projection.fields[name].arrow
+
+    def nulls(self, name: str, rows: int) -> pa.Array:
+        """A column that is null in all rows. The longest one is kept, and its slices are returned.
+
+        A cache by type would be slow: Arrow spells out a type to hash it.
+        """
+        kept = self._nulls.get(name)
+        if kept is None or len(kept) < rows:
+            kept = self._nulls[name] = pa.nulls(rows, self.field(name).type)
+        return kept if len(kept) == rows else kept.slice(0, rows)
 
     def of_time(self, smallest: int, largest: int) -> bool:
         """Whether records with timestamps between two bounds may be in the range of times."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import StorageError
-from ..format.columns import DecodedFrame
+from ..format.columns import TIMESTAMP, DecodedFrame
 from ..format.numbers import lengths_of, number_column, numbers_of
 from ..format.selection import Selection
 from ..lazy import LazyModule
@@ -82,24 +82,23 @@ def _computed(
     frame: DecodedFrame, selection: Selection, name: str, low: int, rows: int
 ) -> pa.Array:
     """A column that is not stored because it follows from the header, or is null in all rows."""
-    kind = selection.schema.field(selection.needed.index(name)).type
     if name == "_offset" or (name == "offset" and selection.projection is None):
         if frame.offsets is not None:
             return frame.offsets.slice(low, rows)
         return number_column(_counting(frame.first_offset + low, rows), _OFFSET_TYPE)
     if name == "timestamp_type" and selection.projection is None:
-        return _repeated(kind, frame.timestamp_type, rows)
+        return _repeated_number(frame.timestamp_type, rows)
     if name in (selection.time_name, "_timestamp"):
         stored = frame.columns.get(selection.time_name)
         if stored is not None:
             return stored.slice(low, rows)
         if frame.timestamp_type != TIMESTAMP_ABSENT:
-            return _repeated(kind, frame.constant_timestamp, rows)
+            return _repeated_time(frame.constant_timestamp, rows)
     if name == "_partition":
-        return _repeated(kind, selection.partition, rows)
+        return _repeated_number(selection.partition, rows)
     if name == "_topic":
         return _repeated_text(selection.topic, rows)
-    return _nulls(kind, rows)
+    return selection.nulls(name, rows)
 
 
 def _counting(first: int, rows: int) -> Int64s:
@@ -111,10 +110,15 @@ def _counting(first: int, rows: int) -> Int64s:
 
 # Neighbouring frames of one append have the same rows and time, so these columns are cached.
 @lru_cache(maxsize=16)
-def _repeated(kind: pa.DataType, number: int, rows: int) -> pa.Array:
+def _repeated_number(number: int, rows: int) -> pa.Array:
     """One number in every row."""
-    width = np.int32 if kind.bit_width == 32 else np.int64
-    return number_column(np.full(rows, number, dtype=width), kind)
+    return number_column(np.full(rows, number, dtype=np.int32))
+
+
+@lru_cache(maxsize=16)
+def _repeated_time(microseconds: int, rows: int) -> pa.Array:
+    """One time in every row."""
+    return number_column(np.full(rows, microseconds, dtype=np.int64), TIMESTAMP)
 
 
 @lru_cache(maxsize=16)
@@ -124,11 +128,6 @@ def _repeated_text(text: str, rows: int) -> pa.Array:
     starts = number_column(np.arange(rows + 1, dtype=np.int32) * np.int32(len(data)))
     buffers = [None, starts.buffers()[1], pa.py_buffer(data * rows)]
     return pa.Array.from_buffers(pa.string(), rows, buffers)
-
-
-@lru_cache(maxsize=16)
-def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.nulls(rows, kind)
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
