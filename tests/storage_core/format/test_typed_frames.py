@@ -13,7 +13,14 @@ import pytest
 from storage_core.config import CODECS
 from storage_core.errors import BrokenFrameError, SchemaMismatchError
 from storage_core.format.columns import Columns
-from storage_core.format.frame import HEADER_BYTES, EncodedFrame, draft_frame, finish_frame
+from storage_core.format.frame import (
+    HEADER_BYTES,
+    EncodedFrame,
+    check_frame,
+    draft_frame,
+    finish_frame,
+    unpack_header,
+)
 from storage_core.format.frame_scan import read_frames, segment_frames
 from storage_core.format.selection import SYSTEM_FIELDS, Projection, Selection
 from storage_core.format.typed_body import PREAMBLE_BYTES
@@ -28,6 +35,7 @@ from storage_core.segments.batches import to_batch
 from storage_core.types import OffsetPosition, TimeRange
 from storage_core.vfs.posix import PosixVfs
 from tests.support.stores import columns_of as stored_values
+from tests.support.stores import flips, refused
 
 # Names that the log uses for its own columns must not disturb those of a topic.
 BATCH = pa.record_batch(
@@ -263,3 +271,16 @@ def test_a_hole_without_rows_has_no_body(tmp_path: Path) -> None:
     frame = finish_frame(draft)
     assert frame.header.span == 5
     assert read(tmp_path, frame, selecting("tags")) == []
+
+
+@pytest.mark.row(16)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_every_single_bit_flip_of_a_typed_frame_is_detected(codec: str) -> None:
+    data = b"".join(encoded(codec).buffers)
+
+    def check(flipped: bytes) -> None:
+        check_frame(unpack_header(flipped), memoryview(flipped)[HEADER_BYTES:])
+
+    check(data)
+    for bit, flipped in flips(data):
+        assert refused(BrokenFrameError, check, flipped), bit

@@ -26,11 +26,13 @@ def test_watermark_has_these_bytes() -> None:
     assert unpack(BYTES) == Watermark(UUID_BYTES, (7, 0, 1 << 40))
 
 
-def test_every_bit_flip_and_truncation_is_detected() -> None:
-    for bit, flipped in flips(BYTES):
+@pytest.mark.parametrize("schema", [None, 3], ids=["records", "typed"])
+def test_every_bit_flip_and_truncation_is_detected(schema: int | None) -> None:
+    data = pack(Watermark(UUID_BYTES, (7, 0, 1 << 40), schema))
+    for bit, flipped in flips(data):
         assert unpack(flipped) is None, bit
-    for size in range(len(BYTES)):
-        assert unpack(BYTES[:size]) is None
+    for size in range(len(data)):
+        assert unpack(data[:size]) is None
 
 
 def test_partition_beyond_the_list_ends_at_zero() -> None:
