@@ -8,11 +8,14 @@ from typing import Any, TextIO
 
 from storage_core import StagedPart, Store, StoreConfig
 from storage_core.store.open_directory import open_files
+from tests.crash.typed_rows import made, wanted
 from tests.support.faulty_vfs import CHANGES, FaultyVfs
-from tests.support.stores import columns_of
 
 COMMIT = {("t", 0): 2, ("t", 1): 1, ("u", 0): 1}
 """What a commit of these tests adds; the part of t-0 is large enough to become segments."""
+
+WITH_COLUMNS = {**COMMIT, ("v", 0): 1, ("v", 1): 1}
+"""The same with a typed topic, which gets a column."""
 
 
 def values_of(name: str, version: int, topic: str, partition: int, count: int) -> list[bytes]:
@@ -39,15 +42,18 @@ def stage(store: Store, job: str, name: str, version: int, counts: Counts) -> li
     """Stage the records of a commit."""
     staging = store.stage(job)
     for (topic, partition), count in counts.items():
+        schema = None
+        if store.topic(topic).is_typed:
+            schema = store.register_schema(topic, wanted("a"), add=True)
         for value in values_of(name, version, topic, partition, count):
-            staging.write(topic, partition, columns_of([value]))
+            staging.write(topic, partition, made(schema, [value]))
     return staging.finish()
 
 
 def commit_and_die(talk: TextIO, path: str, calls: int) -> None:
     """Commit version 1 of ``app``, and kill this process at the given changing call."""
     store, vfs = open_quickly(path)
-    parts = stage(store, "job", "app", 1, COMMIT)
+    parts = stage(store, "job", "app", 1, WITH_COLUMNS)
     left = calls
 
     def die(kind: str, at: str) -> None:

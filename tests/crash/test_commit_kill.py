@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from tests.crash.commit_tasks import COMMIT, open_quickly, stage, values_of
+from tests.crash.commit_tasks import COMMIT, WITH_COLUMNS, open_quickly, stage, values_of
+from tests.crash.typed_rows import TYPED, read_marks
 from tests.support.processes import Processes
 from tests.support.stores import errors, values
 
@@ -26,6 +27,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store.open(path, create=True) as store:
         store.create_topic("t", 2, segment_bytes=4096)
         store.create_topic("u", 1)
+        store.create_topic("v", 2, **TYPED)
         store.append("t", 0, [b"first"])
         store.append("u", 0, [b"first"])
     return path
@@ -34,12 +36,18 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def committed(store: Store) -> list[bool]:
     """Of every record of the commit, whether it is there; asserts that none is there twice."""
     found = []
-    for (topic, partition), count in COMMIT.items():
-        there = values(store, partition, topic)
+    for (topic, partition), count in WITH_COLUMNS.items():
+        there = rows_of(store, topic, partition)
         for value in values_of("app", 1, topic, partition, count):
+            value += b"+a" if topic == "v" else b""
             assert there.count(value) <= 1
             found.append(value in there)
     return found
+
+
+def rows_of(store: Store, topic: str, partition: int) -> list[bytes]:
+    """All that a reader sees; rows of a typed topic with the columns that they have."""
+    return read_marks(store, topic, partition, 0, store.offsets(topic, partition).end)[1]
 
 
 @pytest.mark.row(39)
@@ -66,17 +74,20 @@ def test_commit_killed_at_any_call_is_whole_or_nothing(
 def check_left(path: Path, calls: int) -> None:
     store, _ = open_quickly(str(path))
     before = committed(store)
-    for topic in ("t", "u"):
-        ends = [values(store, p, topic) for p in range(store.topic(topic).partitions)]
+    for topic in ("t", "u", "v"):
+        ends = [rows_of(store, topic, p) for p in range(store.topic(topic).partitions)]
         here = [value.startswith(b"app:") for end in ends for value in end]
-        wanted = sum(count for (name, _), count in COMMIT.items() if name == topic)
+        wanted = sum(count for (name, _), count in WITH_COLUMNS.items() if name == topic)
         assert sum(here) in (0, wanted), calls
+    schema = store.schema("v")
+    assert schema is not None
+    assert ("a" in schema.names) == any(here), f"killed at {calls}: rows or columns alone"
     if calls % 3 == 0:
         store.abort("job", app="app")
     elif calls % 3 == 1:
         store.append("u", 0, [b"another writer"])
     after = committed(store) if calls % 3 < 2 else None
-    parts = stage(store, "again", "app", 1, COMMIT)
+    parts = stage(store, "again", "app", 1, WITH_COLUMNS)
     result = store.commit("again", parts, app="app", version=1)
     if after is not None:
         assert len(set(after)) == 1, calls
