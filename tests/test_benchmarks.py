@@ -73,8 +73,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
 
 
 def test_helpers_are_not_taken_for_benchmarks() -> None:
-    assert {"core", "handlers", "layouts"} <= set(benchmarks())
-    assert not {"data", "measure", "memory"} & set(benchmarks())
+    assert {"core", "handlers", "layouts", "typed"} <= set(benchmarks())
+    assert not {"data", "events", "measure", "memory", "typed_ceiling"} & set(benchmarks())
 
 
 def test_sides_take_turns_and_the_first_one_changes() -> None:
