@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..io.durable import (
     make_directories,
     parent,
     replace_file,
+    save_copy,
     sync_directories,
     sync_file,
     write_all,
@@ -273,7 +275,9 @@ class RowFiles:
         fd = self._vfs.open(path, "write")
         try:
             if not is_zero_tail(WindowSource(self._vfs, fd, size), position):
-                replace_file(self._vfs, saved, self._vfs.pread(fd, size - position, position))
+                # The bytes may be another program's: none that were saved earlier are replaced.
+                paths = (f"{saved}.{number}" if number else saved for number in count())
+                save_copy(self._vfs, paths, self._vfs.pread(fd, size - position, position))
             self._vfs.truncate(fd, position)
             self._vfs.fsync(fd)
         finally:

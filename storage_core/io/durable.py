@@ -7,7 +7,7 @@ directory before the caller relies on it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ..vfs import Buffer, OpenMode, Vfs
@@ -109,6 +109,20 @@ def keep_head(vfs: Vfs, path: str, size: int) -> None:
         vfs.fsync(fd)
     vfs.rename(temporary, path)
     vfs.fsync_dir(parent(path))
+
+
+def save_copy(vfs: Vfs, paths: Iterable[str], data: bytes) -> str:
+    """Save bytes that are about to be cut under the first path that is free; return the path.
+
+    Earlier bytes that were saved stay. The same bytes are not saved twice.
+    """
+    for path in paths:
+        saved = read_file(vfs, path, len(data) + 1)
+        if saved is None:
+            replace_file(vfs, path, data)
+        if saved in (None, data):
+            return path
+    raise ValueError("no path is free")
 
 
 def link_over_empty(vfs: Vfs, path: str, target: str) -> None:

@@ -6,7 +6,7 @@ from itertools import count
 from typing import NamedTuple
 
 from ..format.file_names import BROKEN, segment_file
-from ..io.durable import opened, read_file, replace_file, write_all
+from ..io.durable import opened, save_copy, write_all
 from ..vfs import Vfs
 from .index_files import drop_indexes
 from .listing import list_segments, log_path
@@ -54,16 +54,8 @@ def cut_segment(vfs: Vfs, directory: str, base: int, size: int) -> None:
 
 def save_tail(vfs: Vfs, fd: int, directory: str, base: int, position: int, size: int) -> str:
     """Copy bytes that are about to be cut, durably; return the path of the copy."""
-    data = vfs.pread(fd, size, position)
-    for number in count():
-        path = broken_path(directory, base, position, number)
-        saved = read_file(vfs, path, size + 1)
-        if saved is None:
-            replace_file(vfs, path, data)
-        # An earlier tail torn at the same place is kept; this one is not saved twice.
-        if saved in (None, data):
-            break
-    return path
+    paths = (broken_path(directory, base, position, number) for number in count())
+    return save_copy(vfs, paths, vfs.pread(fd, size, position))
 
 
 def broken_path(directory: str, base: int, position: int, number: int) -> str:

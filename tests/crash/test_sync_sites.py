@@ -151,8 +151,8 @@ ARGUED_HARMLESS = {
         "the intent is written first, and synced the same folders"
     ),
     "PartitionLog._fail > fsync": "a kill keeps the word, and no reboot believes one",
-    "save_tail > replace_file > fsync": "bytes nobody was promised",
-    "save_tail > replace_file > fsync_dir": "bytes nobody was promised",
+    "save_tail > save_copy > replace_file > fsync": "bytes nobody was promised",
+    "save_tail > save_copy > replace_file > fsync_dir": "bytes nobody was promised",
     "maintenance_lock > ensure_lock_file > make_directories > fsync_dir": (
         "the folder holds nothing but locks"
     ),
@@ -180,8 +180,8 @@ ARGUED_HARMLESS = {
         "who finds or makes the first file syncs all folders above it"
     ),
     "RowFiles._cut > make_directories > fsync_dir": "bytes nobody was promised",
-    "RowFiles._cut > replace_file > fsync": "bytes nobody was promised",
-    "RowFiles._cut > replace_file > fsync_dir": "bytes nobody was promised",
+    "RowFiles._cut > save_copy > replace_file > fsync": "bytes nobody was promised",
+    "RowFiles._cut > save_copy > replace_file > fsync_dir": "bytes nobody was promised",
     "RowFiles._add_index_entries > fsync": "a hint; the broker itself writes it without a sync",
     "put_in_place 2 > fsync_dir": (
         "the index that comes next is put into the same folder, and a stale one is noticed"

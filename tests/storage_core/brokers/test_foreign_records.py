@@ -271,3 +271,16 @@ def test_a_native_store_needs_no_decision(tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     with store, pytest.raises(StorageError, match="the next writer"):
         store.give_up_commit("any")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_torn_bytes_that_were_saved_are_never_replaced(tmp_path: Path, layout: str) -> None:
+    """Torn twice at one place, as two programs leave it: both are kept, and each once."""
+    make(tmp_path, layout, BEFORE)
+    file = min(tmp_path.rglob("*.log"))
+    for torn in (b"\0\0\0\x07a", b"\0\0\0\x07b", b"\0\0\0\x07b"):
+        file.write_bytes(file.read_bytes() + torn)
+        with Store.open(tmp_path, layout=layout, config=CONFIG) as store:
+            store.repair()
+    saved = sorted(path.read_bytes() for path in (tmp_path / ".cursus-spark/broken").iterdir())
+    assert saved == [b"\0\0\0\x07a", b"\0\0\0\x07b"]
