@@ -30,7 +30,7 @@ from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
 from .typed_task import typed_read
 from .typed_topics import QueryColumns
-from .where_option import require_columns
+from .where_option import check_where
 
 _log = logger()
 
@@ -101,8 +101,7 @@ def _matching(
         if where[0] in versions:
             stored = store.schema(where[0], versions[where[0]])
             assert stored is not None
-            if not options.merge_schema:
-                require_columns(predicate.bound, where[0], stored)
+            check_where(predicate.bound, where[0], stored, merge=options.merge_schema)
             schema = typed_read(stored, StructType([]), predicate, merge=options.merge_schema)[1]
         segments = map(segment_of, own)
         may_match = store.may_match(*where, segments, predicate.bound, schema)

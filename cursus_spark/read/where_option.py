@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from ..typed.columns import common_fields
 from .query_where import QueryWhere
 
 _OF_RECORDS = ("key", "value", "offset", "timestamp")
+# Collations have an order of their own, and Spark pads the texts of char(n) with blanks.
+_NOT_BYTES = re.compile(r"string collate |char\(")
 
 
 def bind_where(text: str, schemas: Mapping[str, SchemaVersion], *, merge: bool) -> QueryWhere:
@@ -39,32 +42,41 @@ def bind_where(text: str, schemas: Mapping[str, SchemaVersion], *, merge: bool) 
         fields = [each.arrow for each in common_fields(schemas, merge=True)]
         known = pa.schema([*fields, *system])
         bound = bind(parse(text), known)
-    if not merge:
-        for topic, schema in schemas.items():
-            require_columns(bound, topic, schema)
+    for topic, schema in schemas.items():
+        check_where(bound, topic, schema, merge=merge)
     needed = [known.field(name) for name in bound.columns if name not in SYSTEM_FIELDS]
     return QueryWhere(bound, pa.schema(needed))
 
 
-def require_columns(bound: Bound, topic: str, schema: SchemaVersion) -> None:
-    """Refuse a topic without a column of the predicate: its rows would be left out in silence.
+def check_where(bound: Bound, topic: str, schema: SchemaVersion, *, merge: bool) -> None:
+    """Refuse a topic whose rows the predicate would leave out in silence where ``filter`` does not.
 
     Also for a topic that a query finds later, or that was created again with other columns.
 
     Raises:
-        CursusError: names the column and the topic.
+        CursusError: the topic has no such column, or Spark does not compare its texts as bytes.
     """
     for path in bound.paths:
-        if path[0] not in SYSTEM_FIELDS and not _has(schema.fields, path):
+        if path[0] in SYSTEM_FIELDS:
+            continue
+        own = _find(schema.fields, path)
+        if own is None:
+            if not merge:
+                raise cursus_error(
+                    "COLUMN_UNKNOWN",
+                    f"Column '{dotted(path)}' in where is not a column of topic '{topic}'. Set "
+                    "mergeSchema to true to read it as null there.",
+                )
+        elif path in bound.compared and _NOT_BYTES.match(own.annotation):
             raise cursus_error(
-                "COLUMN_UNKNOWN",
-                f"Column '{dotted(path)}' in where is not a column of topic '{topic}'. Set "
-                "mergeSchema to true to read it as null there.",
+                "COLUMN_TYPE",
+                f"Column '{dotted(path)}' in where has type {own.annotation} in topic '{topic}'; "
+                "where compares texts by their bytes. Use filter() for it; IS NULL is understood.",
             )
 
 
-def _has(fields: Sequence[Field], path: Path) -> bool:
+def _find(fields: Sequence[Field], path: Path) -> Field | None:
     own = next((field for field in fields if fold(field.name) == fold(path[0])), None)
-    if own is None or len(path) == 1:
-        return own is not None
-    return pa.types.is_null(own.type) or _has(own.children, path[1:])
+    if own is None or len(path) == 1 or pa.types.is_null(own.type):
+        return own
+    return _find(own.children, path[1:])

@@ -42,7 +42,8 @@ def bind(expression: Expression, schema: pa.Schema) -> Bound:
     """
     binder = _Binder(expression.text, schema)
     condition = binder.condition(expression.condition)
-    return Bound(expression.text, tuple(binder.names), condition, tuple(binder.paths))
+    paths, compared = tuple(binder.paths), tuple(binder.compared)
+    return Bound(expression.text, tuple(binder.names), condition, paths, compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class _Binder:
         self._schema = schema
         self.names: dict[str, None] = {}
         self.paths: dict[Path, None] = {}
+        self.compared: dict[Path, None] = {}
 
     def condition(self, found: expressions.Condition) -> bound.Condition:
         match found:
@@ -160,6 +162,7 @@ class _Binder:
 
     def _range(self, operator: Comparator, column: Column, value: Value) -> Range:
         """The values of a column that compare so with a literal, which is not null."""
+        self.compared[column.name, *column.fields] = None
         kind = _kind(column.type)
         if kind in _STEPS:
             low, high = self._steps(column, value).range_of(operator)
@@ -242,6 +245,7 @@ class _Binder:
     def _columns(
         self, operator: Comparator, left: Column, right: Column, place: Place
     ) -> bound.Condition:
+        self.compared.update({(each.name, *each.fields): None for each in (left, right)})
         if pa.null() in (left.type, right.type):
             return self._with_nulls(operator, left, right)
         kind = _common_type(left.type, right.type)

@@ -290,12 +290,14 @@ class Bound:
     """A predicate over the columns of a schema. ``columns`` are the names that it needs.
 
     ``paths`` are these columns and fields inside them: each a name, then names of struct fields.
+    ``compared`` are those of them that are compared, and not only tested with IS NULL.
     """
 
     text: str
     columns: tuple[str, ...]
     condition: Condition
     paths: tuple[tuple[str, ...], ...] = ()
+    compared: tuple[tuple[str, ...], ...] = ()
 
     def mask(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BooleanArray:
         """Which rows match: true or false, where SQL's null is false.

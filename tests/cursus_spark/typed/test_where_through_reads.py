@@ -22,6 +22,7 @@ from cursus_spark.errors import CursusError
 from cursus_spark.read.log_slice import LogSlice
 from storage_core import Store, StoreConfig
 from storage_core.schema import statistics
+from storage_core.schema.ddl import parse_ddl
 from tests.cursus_spark.typed.test_where_as_in_spark import (
     BEYOND_64_BITS,
     every_value,
@@ -217,3 +218,26 @@ def test_a_topic_without_a_column_of_the_where_is_not_left_out_in_silence(
     with Store.open(path) as store:
         store.delete_topic("later")
     assert ids(where=where, mergeSchema="true") == [1]
+
+
+def test_texts_that_spark_does_not_compare_by_bytes_are_refused(tmp_path: Path) -> None:
+    path, columns = (
+        tmp_path / "log",
+        "c STRING COLLATE UTF8_LCASE, s STRUCT<k: CHAR(5)>, v VARCHAR(5)",
+    )
+    with Store.open(path, create=True) as store:
+        store.create_topic(TOPIC, schema=parse_ddl(columns))
+        store.append_table(TOPIC, pa.table({"c": ["A"], "s": [{"k": "a"}], "v": ["a"]}))
+
+    def count(where: str) -> int:
+        source = CursusDataSource({"path": str(path), "subscribe": TOPIC, "where": where})
+        reader = source.reader(source.schema())
+        return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+
+    for where, name, kind in (
+        ("c = 'a'", "c", "string collate UTF8_LCASE"), ("v = 'a' or c in ('b')", "c", "string col"),
+        ("v = c", "c", "string collate"), ("s.k > 'a'", "s.k", r"char\(5\)"),
+    ):  # fmt: skip
+        with pytest.raises(CursusError, match=f"COLUMN_TYPE. Column '{name}' in where .* {kind}"):
+            count(where)
+    assert count("c is not null and s.k is not null and v = 'a'") == 1
