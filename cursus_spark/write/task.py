@@ -59,7 +59,26 @@ def write_rows(
             for routed in router.route(batch):
                 handler = stage.get_handler(routed.topic, routed.partition)
                 handler.append(routed.columns)
-        return TaskCommit(job, tuple(stage.finish()), host=os.uname().nodename)
+        parts = tuple(stage.finish())
+        if target is not None:
+            _require_same(store, target)
+        return TaskCommit(job, parts, host=os.uname().nodename)
+
+
+def _require_same(store: Store, target: TypedTopic) -> None:
+    """Refuse rows that were routed by other key columns than the topic has now.
+
+    Equal keys would stand in different partitions. The commit looks again: it compares the topic
+    with what it was when the rows were staged.
+    """
+    found = store.topic(target.topic)
+    if (found.key_columns, found.timestamp_column) != (target.key_columns, target.timestamp_column):
+        raise cursus_error(
+            "TOPIC_DIFFERS",
+            f"Topic '{target.topic}' was deleted and created again with other key columns, or "
+            "another timestamp column, since the write began. Nothing was written; write the rows "
+            "again.",
+        )
 
 
 def _router(

@@ -25,14 +25,12 @@ from ..format.selection import SchemasOf
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..vfs import Vfs
-from .staging import SUFFIX, StagedPart, frame_checksum
+from .staging import SUFFIX, StagedPart, checksum_of, frame_checksum
 
 if TYPE_CHECKING:
     from ..format import typed_body, typed_frames
-    from ..schema import document
     from ..schema.fields import SchemaVersion
 else:
-    document = LazyModule("storage_core.schema.document")
     typed_body = LazyModule("storage_core.format.typed_body")
     typed_frames = LazyModule("storage_core.format.typed_frames")
 
@@ -118,7 +116,7 @@ def verify_parts(
                 if part.path not in opened:
                     opened[part.path] = vfs.open(part.path, "read")
                     stack.callback(vfs.close, opened[part.path])
-                _verify(vfs, opened[part.path], part, schemas_of)
+                _verify(vfs, opened[part.path], part, topic, schemas_of)
             except FileNotFoundError as error:
                 raise InvalidCommitError(
                     f"{part.path} is missing. The job was aborted, or its staging was deleted."
@@ -129,7 +127,9 @@ def verify_parts(
                 ) from error
 
 
-def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -> None:
+def _verify(
+    vfs: Vfs, fd: int, part: StagedPart, topic: TopicFile, schemas_of: SchemasOf | None
+) -> None:
     records = checksum = end = 0
     head = HEADER_BYTES + (0 if part.schema is None else typed_body.PREAMBLE_BYTES)
     for position, size in part.runs:
@@ -143,7 +143,7 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -
         ):
             raise ValueError(f"the frame at byte {position} does not name schema {part.schema}")
         if part.schema is not None and schemas_of is not None:
-            _verify_schema(part, schemas_of(part.topic).get(part.schema))
+            _verify_schema(part, topic, schemas_of(part.topic).get(part.schema))
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
             raise ValueError(f"the frame at byte {position} is not the one that was staged there")
         end = position + size
@@ -164,11 +164,11 @@ def _verify(vfs: Vfs, fd: int, part: StagedPart, schemas_of: SchemasOf | None) -
         raise ValueError(f"the file should end at byte {end}, with the part's last frame")
 
 
-def _verify_schema(part: StagedPart, registered: SchemaVersion) -> None:
-    if document.checksum(registered) != part.schema_checksum:
+def _verify_schema(part: StagedPart, topic: TopicFile, registered: SchemaVersion) -> None:
+    if checksum_of(registered, topic) != part.schema_checksum:
         raise ValueError(
-            f"{part.topic!r} has other columns in schema version {part.schema}: it was deleted and "
-            "created again meanwhile. Run the job again"
+            f"{part.topic!r} has other columns in schema version {part.schema}, or other key "
+            "columns: it was deleted and created again meanwhile. Run the job again"
         )
 
 

@@ -29,6 +29,7 @@ from ..io.durable import sync_directories, write_all
 from ..io.io_errors import write_failure
 from ..io.parallel import map_on_threads
 from ..lazy import LazyModule
+from ..metadata.topic_file import TopicFile
 from ..types import TopicPartitionHandler
 from ..vfs import Buffer, Vfs
 
@@ -48,6 +49,7 @@ TopicPartition = tuple[str, int]
 StageCheck = Callable[[Columns], None]
 ConfigOf = Callable[[str], StoreConfig]
 CheckOf = Callable[[str, int], StageCheck]
+TopicOf = Callable[[str], TopicFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class StagedPart:
     ``runs`` are (position, size) of the frames in order. ``checksum`` covers their headers and
     trailers, which cover the bodies. The commit may rename the file of an ``own_file`` part.
     ``schema`` is the schema version that the frames name, None in a records topic;
-    ``schema_checksum`` is that of its columns.
+    ``schema_checksum`` is that of its columns, and of which of them are the key and the time.
     """
 
     topic: str
@@ -196,9 +198,11 @@ class StagingHandler(TopicPartitionHandler):
         config: StoreConfig,
         check: StageCheck,
         make_room: Callable[[], None],
+        found: TopicFile,
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self._found = found
         self.closed = False
         self._files = files
         self._config = config
@@ -321,7 +325,7 @@ class StagingHandler(TopicPartitionHandler):
                 self._checksum,
                 self._becomes_segments,
                 None if self._schema is None else self._schema.version,
-                0 if self._schema is None else document.checksum(self._schema),
+                0 if self._schema is None else checksum_of(self._schema, self._found),
             )
             self._files.parts.append(part)
         self._runs = []
@@ -332,11 +336,18 @@ class Stage:
     """Staging of one task: its handlers, by topic and partition. Used by one thread."""
 
     def __init__(
-        self, vfs: Vfs, root: str, job: str, config_of: ConfigOf, check_of: CheckOf
+        self,
+        vfs: Vfs,
+        root: str,
+        job: str,
+        config_of: ConfigOf,
+        check_of: CheckOf,
+        topic_of: TopicOf,
     ) -> None:
         self._files = _TaskFiles(vfs, f"{root}/{check_name('job', job)}")
         self._config_of = config_of
         self._check_of = check_of
+        self._topic_of = topic_of
         self._handlers: dict[TopicPartition, StagingHandler] = {}
 
     def get_handler(self, topic: str, partition: int) -> StagingHandler:
@@ -347,7 +358,10 @@ class Stage:
         if handler is None or handler.closed:
             with self._files.typed_errors():
                 check, config = self._check_of(topic, partition), self._config_of(topic)
-            handler = StagingHandler(self._files, topic, partition, config, check, self._flush_all)
+                found = self._topic_of(topic)
+            handler = StagingHandler(
+                self._files, topic, partition, config, check, self._flush_all, found
+            )
             self._handlers[topic, partition] = handler
         return handler
 
@@ -388,6 +402,11 @@ class Stage:
 def _first_of_file(frame: EncodedFrame) -> EncodedFrame:
     """The same frame at relative offset 0."""
     return frame.moved(relative_offset=0, recovery_point=0)
+
+
+def checksum_of(schema: SchemaVersion, topic: TopicFile) -> int:
+    """The ``schema_checksum`` of parts of a typed topic."""
+    return document.checksum(schema, topic.key_columns, topic.timestamp_column)
 
 
 def frame_checksum(buffers: list[bytes | memoryview], before: int) -> int:

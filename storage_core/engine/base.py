@@ -86,6 +86,7 @@ class BaseEngine(ABC):
             job,
             lambda topic: self.topic(topic).config(self._config).override(overrides),
             self.stage_check,
+            self.topic,
         )
 
     def commit(self, request: CommitRequest) -> CommitResult:

@@ -67,10 +67,16 @@ def to_json(schema: SchemaVersion) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def checksum(schema: SchemaVersion) -> int:
-    """CRC32C of a schema version. A topic that was created again may have another of its number."""
-    found: int = crc32c(json.dumps(to_json(schema), sort_keys=True).encode())
-    return found
+def checksum(
+    schema: SchemaVersion, key_columns: tuple[str, ...], timestamp_column: str | None
+) -> int:
+    """CRC32C of a schema version and of what its topic does by columns.
+
+    A topic that was created again may have other columns in this version. Or it has another key,
+    and rows that were staged for the deleted one stand in other partitions than their keys.
+    """
+    found = [to_json(schema), key_columns, timestamp_column]
+    return int(crc32c(json.dumps(found, sort_keys=True).encode()))
 
 
 def type_name(kind: pa.DataType) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from pyspark.sql.datasource import WriterCommitMessage
 
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.errors import CursusError
@@ -395,3 +396,20 @@ def test_rows_of_a_topic_that_was_created_again_are_refused(events: Path) -> Non
         store.create_topic("events", schema=pa.schema([pa.field("other", pa.int64())]))
     with pytest.raises(CursusError, match=r"SCHEMA_MISMATCH\] topic 'events' has other columns"):
         job.write(iter([pa.record_batch({"id": [1]})]))
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["before tasks", "before the commit"])
+def test_rows_routed_for_a_deleted_topic_do_not_enter_the_new_one(path: Path, staged: bool) -> None:
+    """Both have the same columns, but another key: equal keys would go to different partitions."""
+    columns = pa.schema([("user", pa.string()), ("id", pa.int64())])
+    batch = pa.record_batch([["a", "b"], [1, 2]], schema=columns)
+    with Store.open(path, create=True) as store:
+        store.create_topic("events", 2, schema=columns, key_columns=["user"])
+        job = writer(path, rows(user="string", id="long"))
+        messages: list[WriterCommitMessage | None] = []
+        messages += [job.write(iter([batch]))] if staged else []
+        store.delete_topic("events")
+        store.create_topic("events", 2, schema=columns, key_columns=["id"])
+        with pytest.raises(CursusError, match="deleted and created again"):
+            job.commit(messages) if staged else job.write(iter([batch]))
+        assert store.scan("events").to_table().num_rows == 0

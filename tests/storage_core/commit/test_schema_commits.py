@@ -384,6 +384,17 @@ RENAMED = pa.schema([pa.field("price", pa.int64(), nullable=False), pa.field("ci
 SWAPPED = pa.schema([pa.field("user", pa.string()), pa.field("id", pa.int64())])
 
 
+def test_rows_of_a_deleted_topic_do_not_enter_one_with_other_keys(tmp_path: Path) -> None:
+    """They were routed by the keys of the deleted one."""
+    store = typed_store(tmp_path)
+    parts = stage_rows(store, "j", schema_of(store))
+    store.delete_topic(TOPIC)
+    store.create_topic(TOPIC, 2, schema=EVENTS, key_columns=["user"])
+    with pytest.raises(InvalidCommitError, match="deleted and created again"):
+        store.commit("j", parts)
+    assert (read_rows(store), intents(tmp_path)) == ([[], []], [])
+
+
 @pytest.mark.parametrize("columns", [RENAMED, SWAPPED], ids=["renamed", "swapped"])
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 def test_rows_of_a_deleted_topic_do_not_enter_one_with_other_columns(
