@@ -296,8 +296,15 @@ def _micros(value: object) -> tuple[int, bool] | None:
     if not isinstance(value, datetime.datetime):
         return None
     zoned = value.tzinfo is not None
-    since = value - (_EPOCH if zoned else _EPOCH.replace(tzinfo=None))
-    return since // _MICROSECOND, zoned
+    found = _whole_micros(value - (_EPOCH if zoned else _EPOCH.replace(tzinfo=None)))
+    return None if found is None else (found, zoned)
+
+
+def _whole_micros(value: datetime.timedelta) -> int | None:
+    """None where nanoseconds would be lost: those of pandas are datetimes and timedeltas too."""
+    micros = value // _MICROSECOND
+    # Of NaT it is not a number.
+    return micros if micros == micros and micros * _MICROSECOND == value else None
 
 
 def _plain(value: object, kind: pa.DataType) -> Any:
@@ -305,7 +312,7 @@ def _plain(value: object, kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind) and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if pa.types.is_duration(kind) and isinstance(value, datetime.timedelta):
-        return value // _MICROSECOND
+        return _whole_micros(value)
     if pa.types.is_date(kind) and type(value) is datetime.date:
         return value.toordinal() - _EPOCH.toordinal()
     return None

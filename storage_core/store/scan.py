@@ -111,6 +111,9 @@ def make_scan(
         # The ends and the schema of one instant: no row has a column that the schema lacks.
         ends, version = engine.published(topic)
         schema = None if version is None else engine.schemas(topic).get(version)
+    for name, edge in (("start", start), ("end", end)):
+        for partition in edge if isinstance(edge, Mapping) else ():
+            _require_partition(name, partition, len(ends), topic)
     selection = select(schema, times)
     if not selection.names:
         raise InvalidRecordError("columns is empty. Name at least one column, such as _offset.")
@@ -135,12 +138,16 @@ def _partitions(given: Iterable[int] | None, count: int, topic: str) -> list[int
         raise ConfigError(f"partitions must be a list of numbers, got {given!r}.")
     chosen = list(dict.fromkeys(found))
     for partition in chosen:
-        if type(partition) is not int or not 0 <= partition < count:
-            raise ConfigError(
-                f"partitions has {partition!r} in it; the partitions of topic {topic!r} are 0 to "
-                f"{count - 1}."
-            )
+        _require_partition("partitions", partition, count, topic)
     return chosen
+
+
+def _require_partition(argument: str, partition: object, count: int, topic: str) -> None:
+    if type(partition) is not int or not 0 <= partition < count:
+        raise ConfigError(
+            f"{argument} has {partition!r} in it; the partitions of topic {topic!r} are 0 to "
+            f"{count - 1}."
+        )
 
 
 def _check_edge(name: str, edge: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,18 @@ def test_a_decimal_of_38_digits_is_exact() -> None:
     text = "-" + "9" * 28 + "." + "9" * 10
     assert read_one("a DECIMAL(38,10)", f'{{"a": {text}}}') == {"a": text}
     assert Decimal(text) == Decimal(read_one("a DECIMAL(38,10)", f'{{"a": "{text}"}}')["a"])
+
+
+@pytest.mark.parametrize("name", ["t", "n", "d"])
+def test_nanoseconds_of_pandas_are_refused_not_cut(name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    reader = JsonReader(
+        SchemaVersion(1, parse_ddl("t TIMESTAMP, n TIMESTAMP_NTZ, d INTERVAL DAY TO SECOND"))
+    )
+    place = "tnd".index(name)
+    in_utc = partial(pandas.Timestamp, tz="UTC")
+    make = {"t": in_utc, "n": pandas.Timestamp, "d": pandas.Timedelta}[name]
+    assert reader.values({name: make(-2000)})[place] == -2
+    for wrong in (make(1999), make(-1), pandas.NaT):
+        with pytest.raises(SchemaMismatchError, match=f"column {name}: found "):
+            reader.values({name: wrong})

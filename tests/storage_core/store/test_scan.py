@@ -173,6 +173,8 @@ def test_rows_before_damage_come_first_and_nothing_damaged(store: Store) -> None
         ({"topic": "u"}, TopicNotFoundError, "u"),
         ({"partitions": [2]}, ConfigError, "partitions has 2 in it; .* are 0 to 0"),
         ({"partitions": "0"}, ConfigError, "list of numbers"),
+        ({"start": {1: 5}}, ConfigError, "start has 1 in it; .* are 0 to 0"),
+        ({"end": {0: 5, 3: 5}}, ConfigError, "end has 3 in it; .* are 0 to 0"),
         ({"start": -1}, InvalidRecordError, "start must be an offset"),
         ({"end": {0: "x"}}, InvalidRecordError, "end must be an offset"),
         ({"columns": ["nothing"]}, InvalidRecordError, "'nothing' does not exist"),
