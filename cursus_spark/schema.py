@@ -52,7 +52,10 @@ _WRITABLE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "headers": (HEADERS.simpleString(), (HEADERS.simpleString(),)),
 }
 _ORIGIN = "cursus"
-_WHOLE_ROWS = 'Use selectExpr("to_json(struct(*)) AS value").'
+_WHOLE_ROWS = (
+    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, typed '
+    "topic."
+)
 
 
 class SinkColumns(NamedTuple):
@@ -129,7 +132,7 @@ def sink_columns(schema: StructType, *, topic: str | None) -> SinkColumns:
         if field.name not in COLUMNS:
             raise cursus_error(
                 "COLUMN_UNKNOWN",
-                f"Column '{field.name}' can't be written to a cursus topic. Writable: "
+                f"Column '{field.name}' can't be written to a records topic. Writable: "
                 f"{', '.join(_WRITABLE)}. {_WHOLE_ROWS}",
             )
         _check_sink_type(field)

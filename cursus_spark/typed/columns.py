@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from storage_core import Field, SchemaVersion, StorageError
 from storage_core.schema.evolution import common_type, evolve
-from storage_core.schema.fields import dotted, fold, is_nested
+from storage_core.schema.fields import dotted, fold, is_nested, sql_type
 
 from ..errors import CursusError, cursus_error
 from ..schema import refuse_duplicates
@@ -207,8 +207,8 @@ def _wanted(
     elif is_nested(kind) or is_nested(field.type) or common_type(kind, field.type) is None:
         raise cursus_error(
             "COLUMN_TYPE",
-            f"Column '{dotted(path)}' in .schema(...): found {kind}, wanted {field.type}. Use the "
-            "topic's type, and cast it in the query.",
+            f"Column '{dotted(path)}' in .schema(...): found {sql_type(kind)}, wanted "
+            f"{sql_type(field.type)}. Use the topic's type, and cast it in the query.",
         )
     return Field(field.id, name, kind, nullable, children, field.annotation)
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from storage_core import Field, LayoutNotFoundError, Store, TopicFile, TopicNotFoundError
 from storage_core.schema.conform import check_fits
-from storage_core.schema.fields import dotted, fold, from_arrow
+from storage_core.schema.fields import dotted, fold, from_arrow, sql_type
 
 from ..errors import CursusError, cursus_error
 from ..options.write_options import StreamWriteOptions
@@ -116,7 +116,7 @@ def _check_new(options: StreamWriteOptions, columns: Sequence[Field]) -> None:
             if option == "timestampColumn" and not pa.types.is_timestamp(kind):
                 raise cursus_error(
                     "OPTION_INVALID",
-                    f"Option 'timestampColumn' names '{name}' of type {kind}, it must be a "
+                    f"Option 'timestampColumn' names '{name}' of type {sql_type(kind)}, it must be a "
                     "timestamp.",
                 )
 

@@ -143,6 +143,8 @@ class LogToClean:
 
     def why_not_due(self, min_dirty_ratio: float) -> str:
         """Why a partition is not compacted now, for people."""
+        if not self.segments:
+            return "no segment is sealed yet"
         if not self.dirty_bytes:
             return "nothing is new"
         return f"{self.dirty_ratio:.0%} is new, less than {min_dirty_ratio:.0%}"

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidPredicateError
-from ..schema.fields import Path, dotted, fold
+from ..schema.fields import RESERVED_NAMES, Path, dotted, fold, sql_type
 from . import bound, expressions, literals
 from .bound import Bound, Column
 from .expressions import Comparator, Expression, Name, Place, Value, refusal
@@ -29,6 +29,7 @@ _NUMBERS = ("integer", "decimal", "double")
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _FLOATS = {"nan": math.nan, "infinity": math.inf, "-infinity": -math.inf}
 _NAMES_SHOWN = 8
+_CLOSE = 0.7
 _TURNED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -122,7 +123,7 @@ class _Binder:
             above = dotted(name.parts[:position])
             if not pa.types.is_struct(kind):
                 raise self._refusal(
-                    name.place, f"{above} is of type {kind} and has no field {dotted((part,))}"
+                    name.place, f"{above} is of type {sql_type(kind)} and has no field {dotted((part,))}"
                 )
             inner = self._field(name, list(kind), part, name.parts[:position])
             fields.append(inner.name)
@@ -142,10 +143,9 @@ class _Binder:
         if found:
             names = " and ".join(dotted((*parent, field.name)) for field in found)
             raise self._refusal(name.place, f"{wanted} may be {names}; write it in their case")
-        names = ", ".join(dotted((field.name,)) for field in there[:_NAMES_SHOWN])
-        more = ", …" if len(there) > _NAMES_SHOWN else ""
-        where = f"the fields of {dotted(parent)}" if parent else "the columns"
-        raise self._refusal(name.place, f"there is no column {wanted}; {where} are {names}{more}")
+        raise self._refusal(
+            name.place, f"there is no column {wanted}; {_alternatives(part, parent, there)}"
+        )
 
     def _literal(self, operator: Comparator, column: Column, value: Value) -> bound.Condition:
         if value.kind == "null":
@@ -210,7 +210,9 @@ class _Binder:
             found = None
         if found is None or (found[1] and kind != "timestamp"):
             without = "" if kind == "timestamp" else ", without a zone"
-            example = "'2026-11-01'" if kind == "date" else f"'2026-11-01 12:30:00'{without}"
+            example = "a date such as '2026-11-01'"
+            if kind != "date":
+                example = f"a time such as '2026-11-01 12:30:00'{without}"
             raise self._wrong(column, value, example)
         return int(found[0])
 
@@ -278,8 +280,23 @@ class _Binder:
         return refusal(self._text, place, problem)
 
 
+def _alternatives(part: str, parent: Path, fields: list[pa.Field]) -> str:
+    """What an unknown name may have been meant as, or else the names that there are."""
+    import difflib  # only on the way to an error
+
+    by_fold = {fold(field.name): field.name for field in fields}
+    close = difflib.get_close_matches(fold(part), by_fold, n=1, cutoff=_CLOSE)
+    if close:
+        return f"did you mean {dotted((*parent, by_fold[close[0]]))}?"
+    # A topic's own columns first: all topics have the others.
+    ordered = sorted(fields, key=lambda field: not parent and field.name in RESERVED_NAMES)
+    names = ", ".join(dotted((field.name,)) for field in ordered[:_NAMES_SHOWN])
+    more = ", …" if len(ordered) > _NAMES_SHOWN else ""
+    return f"{f'the fields of {dotted(parent)}' if parent else 'the columns'} are {names}{more}"
+
+
 def _shown(column: Column) -> str:
-    return f"{dotted((column.name, *column.fields))} of type {column.type}"
+    return f"{dotted((column.name, *column.fields))} of type {sql_type(column.type)}"
 
 
 def _kind(kind: pa.DataType) -> str:

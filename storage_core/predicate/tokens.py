@@ -70,6 +70,7 @@ _UNDERSTOOD = {
     *_PUNCTUATION,
 }
 _OPERATIONS = "=, !=, <, <=, >, >=, <=>, IN, BETWEEN, IS NULL, AND, OR and NOT"
+_AFTERWARDS = "filter by that after the read"
 _SHOWN = 20
 _WORD = re.compile(r"[^\W\d]\w*")
 _Quotes = list[str | tuple[str, str]]
@@ -154,7 +155,7 @@ def _classified(text: str, token: Token) -> Token:
             start = token.place.start + (known.end() if known else 0)
             raise refusal(text, Place(start, start + 1), "this character is not understood here")
     if kind not in _UNDERSTOOD:
-        raise refusal(text, token.place, "this is not understood here")
+        raise refusal(text, token.place, f"this is not understood here; {_AFTERWARDS}")
     return token._replace(kind=kind)
 
 
@@ -198,7 +199,7 @@ def _in_context(text: str, tokens: list[Token], index: int) -> Token:
     if is_type and after != TokenType.STRING:
         token = token._replace(kind=TokenType.IDENTIFIER)
     if token.kind == TokenType.IDENTIFIER and after == TokenType.L_PAREN:
-        raise refusal(text, token.place, "functions are not understood")
+        raise refusal(text, token.place, f"functions are not understood; {_AFTERWARDS}")
     if token.kind == TokenType.IDENTIFIER and token.text == "``":
         raise refusal(text, token.place, "expected a name in these backticks")
     return token
@@ -213,7 +214,7 @@ def not_understood(text: str, tokens: list[Token], index: int) -> InvalidPredica
         return refusal(text, Place(len(text), len(text)), problem)
     token = tokens[index]
     if after_operand:
-        problem = f"{_shown(token.text)} is not understood here; {_OPERATIONS} are"
+        problem = f"{_shown(token.text)} is not understood here; {_OPERATIONS} are; {_AFTERWARDS}"
         return refusal(text, token.place, problem)
     problem = f"expected a column or a literal, found {_shown(token.text)}"
     if token.kind in WORDS.values():

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from ..errors import SchemaMismatchError
 from ..format.numbers import is_present
-from .document import type_name
 from .evolution import evolve
-from .fields import Field, Path, SchemaVersion, dotted, fold, from_arrow, is_nested
+from .fields import Field, Path, SchemaVersion, dotted, fold, from_arrow, is_nested, sql_type
 from .nesting import as_list, children_of, entries_of, entry_rows, rebuild
 from .rows import TypedRows
 from .soundness import validate
@@ -80,7 +79,7 @@ def _require(fields: tuple[Field, ...], found: tuple[Field, ...], parent: Path) 
         if other is None:
             if not field.nullable:
                 raise SchemaMismatchError(
-                    f"column {dotted(path)}: found no such column, wanted {type_name(field.type)} "
+                    f"column {dotted(path)}: found no such column, wanted {sql_type(field.type)} "
                     "NOT NULL. Add the column."
                 )
         elif is_nested(other.type):
@@ -94,8 +93,8 @@ def _admit(array: pa.Array, field: Field) -> pa.Array:
     except (pa.ArrowException, OverflowError) as error:
         text = " ".join(str(error).split())
         raise SchemaMismatchError(
-            f"column {dotted((field.name,))}: found {array.type} values that cannot be stored as "
-            f"{type_name(field.type)}: {text}"
+            f"column {dotted((field.name,))}: found {sql_type(array.type)} values that cannot be stored as "
+            f"{sql_type(field.type)}: {text}"
         ) from error
 
 
@@ -180,7 +179,7 @@ def _refuse_nulls(array: pa.Array, field: Field, path: Path, present: Present) -
     if nulls.any():
         where = f" in row {int(nulls.argmax())}" if len(path) == 1 else ""
         raise SchemaMismatchError(
-            f"column {dotted(path)}: found a null{where}, wanted {type_name(field.type)} NOT NULL. "
+            f"column {dotted(path)}: found a null{where}, wanted {sql_type(field.type)} NOT NULL. "
             "Fill or drop the nulls."
         )
 
@@ -196,8 +195,8 @@ def read_column(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
     except pa.ArrowInvalid as error:
         reason = " ".join(str(error).split())
         raise SchemaMismatchError(
-            f"column {dotted((wanted.name,))}: found a value of {type_name(stored.type)} that does "
-            f"not fit {type_name(wanted.type)}: {reason}. Read it with the topic's newest schema."
+            f"column {dotted((wanted.name,))}: found a value of {sql_type(stored.type)} that does "
+            f"not fit {sql_type(wanted.type)}: {reason}. Read it with the topic's newest schema."
         ) from error
 
 

@@ -14,8 +14,7 @@ from typing import ClassVar, NamedTuple, NoReturn
 import pyarrow as pa
 
 from ..errors import InvalidSchemaError
-from .document import type_name
-from .fields import ELEMENT, KEY, MAX_DEPTH, VALUE, Field, Path, from_arrow
+from .fields import ELEMENT, KEY, MAX_DEPTH, VALUE, Field, Path, from_arrow, sql_type
 
 _TOKEN = re.compile(r"(?P<word>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>(),:])")
 _SPACE = re.compile(r"\s*")
@@ -44,8 +43,6 @@ _SIMPLE = {
     "TIMESTAMP_NTZ": pa.timestamp("us"),
     "VOID": pa.null(),
 }
-# Of two names of a type the first, as Spark shows it.
-_NAMES = {kind: name for name, kind in reversed(_SIMPLE.items())}
 _UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _WHOLE_INTERVAL = "interval day to second"
 _VARIANT = pa.struct(
@@ -102,9 +99,7 @@ def type_ddl(field: Field) -> str:
         return f"ARRAY<{type_ddl(field.children[0])}>"
     if types.is_map(kind):
         return f"MAP<{', '.join(map(type_ddl, field.children))}>"
-    if types.is_decimal(kind):
-        return type_name(kind).upper().replace(" ", "")
-    return _WHOLE_INTERVAL.upper() if types.is_duration(kind) else _NAMES[kind]
+    return sql_type(kind).upper()
 
 
 class _Token(NamedTuple):
@@ -165,7 +160,10 @@ class _Parser:
             return special(self, path)
         kind = _SIMPLE.get(word)
         if kind is None:
-            self._refuse("a type, such as BIGINT, STRING, TIMESTAMP or ARRAY<INT>")
+            self._refuse(
+                "a type, such as BIGINT, STRING, TIMESTAMP or ARRAY<INT>; put unusual names in "
+                "`backticks`"
+            )
         self._take()
         if word == "STRING" and self._accept("COLLATE"):
             self._collation(path)

@@ -25,6 +25,7 @@ from .fields import (
     fold,
     is_nested,
     nested_type,
+    sql_type,
 )
 
 _GROWING = ((pa.int8(), pa.int16(), pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
@@ -98,7 +99,7 @@ class _Evolution:
                 fields.append(self._adopt(replace(field, nullable=True), parent_id))
             else:
                 raise SchemaMismatchError(
-                    f"column {dotted((*parent, field.name))}: found {type_name(field.type)}, but "
+                    f"column {dotted((*parent, field.name))}: found {sql_type(field.type)}, but "
                     f"the topic has no such column. {_ADD}"
                 )
         same = len(fields) == len(current) and all(map(_is, fields, current))
@@ -174,8 +175,8 @@ def _is(one: object, other: object) -> bool:
 
 def _mismatch(current: Field, wanted: Field, path: Path, advice: str) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"column {dotted(path)}: found {type_name(wanted.type)}, wanted "
-        f"{type_name(current.type)}. {advice}"
+        f"column {dotted(path)}: found {sql_type(wanted.type)}, wanted "
+        f"{sql_type(current.type)}. {advice}"
     )
 
 
@@ -269,7 +270,7 @@ def _join(current: Field, other: Field, path: Path) -> Field:
 
 def _conflict(current: Field, other: Field, path: Path) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"column {dotted(path)}: found {type_name(other.type)}, but another writer has just added "
-        f"it as {type_name(current.type)}. Nothing was written; cast it if the types differ, and "
+        f"column {dotted(path)}: found {sql_type(other.type)}, but another writer has just added "
+        f"it as {sql_type(current.type)}. Nothing was written; cast it if the types differ, and "
         "write again."
     )

@@ -25,6 +25,24 @@ ELEMENT, KEY, VALUE = "element", "key", "value"
 
 Path = tuple[str, ...]
 
+_SHOWN = 5
+_SQL_NAMES = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.duration("us"): "interval day to second",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -122,6 +140,21 @@ def dotted(path: Path) -> str:
 def _in_backticks(name: str) -> str:
     shown = name if name.isprintable() else name.encode("unicode_escape").decode()
     return f"`{shown.replace('`', '``')}`"
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """A type for people, as Spark names it; one that a topic does not store as Arrow names it."""
+    if pa.types.is_struct(kind):
+        inner = [f"{dotted((each.name,))}:{sql_type(each.type)}" for each in kind]
+        more = ["…"] if len(inner) > _SHOWN else []
+        return f"struct<{','.join([*inner[:_SHOWN], *more])}>"
+    if pa.types.is_list(kind):
+        return f"array<{sql_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _SQL_NAMES.get(kind, str(kind))
 
 
 def is_nested(kind: pa.DataType) -> bool:

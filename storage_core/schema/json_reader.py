@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import pyarrow as pa
 
 from ..errors import InvalidRecordError, SchemaMismatchError
-from .document import type_name
-from .fields import KEY, RESERVED_NAMES, VALUE, Field, Path, SchemaVersion, dotted, fold
+from .fields import KEY, RESERVED_NAMES, VALUE, Field, Path, SchemaVersion, dotted, fold, sql_type
 from .time_text import read_days, read_interval, read_micros
 
 _Read = Callable[[Any, Path], Any]
@@ -120,7 +119,7 @@ class _Struct:
             if value is None and not field.nullable:
                 raise SchemaMismatchError(
                     f"column {dotted((*path, field.name))}: found null or nothing, wanted "
-                    f"{type_name(field.type)} NOT NULL."
+                    f"{sql_type(field.type)} NOT NULL."
                 )
         return values
 
@@ -392,5 +391,5 @@ def _refuse(value: Any, field: Field, path: Path, wanted: str) -> NoReturn:
         shown = " ".join(repr(value).split())
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     raise SchemaMismatchError(
-        f"column {dotted(path)}: found {shown}, wanted {type_name(field.type)}: {wanted}."
+        f"column {dotted(path)}: found {shown}, wanted {sql_type(field.type)}: {wanted}."
     )

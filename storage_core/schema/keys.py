@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from ..errors import InvalidSchemaError
 from ..format.numbers import bounds_of, is_present, lengths_of, numbers_of, raw_values, starts_of
-from .document import type_name
-from .fields import Field, dotted, walk
+from .fields import Field, dotted, sql_type, walk
 from .nesting import children_of, entries_of
 from .rows import TypedRows
 
@@ -56,7 +55,7 @@ def check_key_columns(fields: Sequence[Field], key_columns: Sequence[str]) -> No
         for inner in walk([field]):
             if pa.types.is_map(inner.type) or pa.types.is_null(inner.type):
                 raise InvalidSchemaError(
-                    f"key column {dotted((name,))}: found type {type_name(inner.type)}, whose "
+                    f"key column {dotted((name,))}: found type {sql_type(inner.type)}, whose "
                     "values cannot be compared. Choose another column."
                 )
 
@@ -120,7 +119,7 @@ def _fixed(array: pa.Array, kind: pa.DataType) -> Bytes:
         return _tagged(TIMESTAMP if kind.tz else TIMESTAMP_NTZ, raw_values(array, "<i8"))
     if pa.types.is_duration(kind):
         return _tagged(DURATION, raw_values(array, "<i8"))
-    raise InvalidSchemaError(f"values of type {type_name(kind)} cannot be part of a key.")
+    raise InvalidSchemaError(f"values of type {sql_type(kind)} cannot be part of a key.")
 
 
 def _canonical_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -232,7 +232,8 @@ WRITES: dict[str, tuple[Callable[[Log], object], str]] = {
     "no value": (
         lambda log: log.write(log.frame([(1, "x")], "id int, name string")),
         "[CURSUS_VALUE_MISSING] Required attribute 'value' not found. Columns: id, name. Use "
-        'selectExpr("to_json(struct(*)) AS value").',
+        'selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, '
+        "typed topic.",
     ),
     "a value that is a number": (
         lambda log: log.write(log.frame([(1,)], "value int")),
@@ -241,9 +242,9 @@ WRITES: dict[str, tuple[Callable[[Log], object], str]] = {
     ),
     "a column too many": (
         lambda log: log.write(log.frame([("v", 1)], "value string, id int")),
-        "[CURSUS_COLUMN_UNKNOWN] Column 'id' can't be written to a cursus topic. Writable: key, "
+        "[CURSUS_COLUMN_UNKNOWN] Column 'id' can't be written to a records topic. Writable: key, "
         'value, topic, partition, timestamp, headers. Use selectExpr("to_json(struct(*)) AS '
-        'value").',
+        'value"), or write the columns as they are to a new, typed topic.',
     ),
     "no topic": (
         lambda log: log.write(log.values("v"), None),

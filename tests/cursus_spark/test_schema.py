@@ -24,7 +24,10 @@ from cursus_spark import schema as s
 from cursus_spark.errors import CursusError
 
 AVAILABLE = "Available: key, value, topic, partition, offset, timestamp, timestampType, headers."
-WHOLE_ROWS = 'Use selectExpr("to_json(struct(*)) AS value").'
+WHOLE_ROWS = (
+    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, typed '
+    "topic."
+)
 NESTED = "array<struct<key:string,value:binary>>"
 
 
@@ -189,7 +192,7 @@ def test_sink_takes_what_was_read_and_text_of_any_collation() -> None:
         ),
         (
             struct(value=StringType(), foo=StringType()),
-            "[CURSUS_COLUMN_UNKNOWN] Column 'foo' can't be written to a cursus topic. Writable: "
+            "[CURSUS_COLUMN_UNKNOWN] Column 'foo' can't be written to a records topic. Writable: "
             f"key, value, topic, partition, timestamp, headers. {WHOLE_ROWS}",
         ),
         (

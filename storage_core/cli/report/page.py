@@ -96,7 +96,7 @@ def _topic(topic: TopicReport, lags: Sequence[Lag]) -> str:
         tag = f'<span class="tag error">{escape(facts.problem.code)}</span>'
         return _card(escape(facts.name), f"<p>{tag} {escape(str(facts.problem))}</p>")
     kind = "" if facts.file is None else f"{facts.file.kind} topic · "
-    summary = f"{kind}{plural(facts.count, 'partition')} · {number(facts.records)} records · "
+    summary = f"{kind}{plural(facts.count, 'partition')} · {plural(facts.records, 'record')} · "
     parts = [
         f'<div class="head"><h2>{escape(facts.name)}</h2>'
         f'<span class="soft">{summary}{size(facts.size)}</span></div>'

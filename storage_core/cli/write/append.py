@@ -67,6 +67,20 @@ def append(
         appender = RowAppender(store, topic, partition)
     else:
         appender = RecordAppender(store, topic, partition, as_json, key_separator)
+    try:
+        _append_lines(appender, lines, as_json)
+    finally:  # a bad line ends the command, and the lines before it are in the log
+        if print_offsets:
+            for each, written in sorted(appender.written.items()):
+                output.show_json(
+                    {"topic": topic, "partition": each, "start": written.start, "end": written.end}
+                )
+    output.note(f"{plural(appender.count, 'record')} appended")
+
+
+def _append_lines(
+    appender: RecordAppender | RowAppender, lines: BinaryIO, as_json: bool
+) -> None:
     before = 0
     for batch in _line_batches(lines):
         records: dict[int, Any] = {}
@@ -85,12 +99,6 @@ def append(
             line, refusal = problem
             raise type(refusal)(f"line {line}: {refusal} The lines before it were appended.")
         before += len(batch)
-    if print_offsets:
-        for each, written in sorted(appender.written.items()):
-            output.show_json(
-                {"topic": topic, "partition": each, "start": written.start, "end": written.end}
-            )
-    output.note(f"{plural(appender.count, 'record')} appended")
 
 
 def _line_batches(stream: BinaryIO) -> Iterator[list[bytes]]:

@@ -95,12 +95,12 @@ def test_a_projection_may_be_any_columns_in_any_order(store: Store) -> None:
         ),
         (
             "user bigint",
-            "[CURSUS_COLUMN_TYPE] Column 'user' in .schema(...): found int64, wanted string. Use "
+            "[CURSUS_COLUMN_TYPE] Column 'user' in .schema(...): found bigint, wanted string. Use "
             "the topic's type, and cast it in the query.",
         ),
         (
             "ctx struct<clicks: string>",
-            "[CURSUS_COLUMN_TYPE] Column 'ctx.clicks' in .schema(...): found string, wanted int32. "
+            "[CURSUS_COLUMN_TYPE] Column 'ctx.clicks' in .schema(...): found string, wanted int. "
             "Use the topic's type, and cast it in the query.",
         ),
         (
@@ -155,7 +155,7 @@ def test_several_topics_have_equal_columns_or_are_merged(store: Store) -> None:
     merged.reader(merged.schema())
     create(store, "text", "id STRING")
     assert refused_at_load(store, "one,text", mergeSchema="true") == (
-        "[CURSUS_SCHEMAS_DIFFER] Topic 'text', column id: found string, wanted int32: the topics' "
+        "[CURSUS_SCHEMAS_DIFFER] Topic 'text', column id: found string, wanted int: the topics' "
         "types do not go together. Read them one by one."
     )
 

@@ -97,6 +97,13 @@ def test_more_keys_than_memory_take_more_passes_with_the_same_result(tmp_path: P
         assert offsets_of(store) == [*range(7000, 12_001)]
 
 
+def test_records_of_the_active_segment_alone_are_left_and_said(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, create=True)
+    store.create_topic(TOPIC, partitions=1, **COMPACT)
+    store.append(TOPIC, 0, [b"x", b"y"], keys=[b"k", b"k"])
+    assert store.compact(TOPIC)[0].note == "no segment is sealed yet"
+
+
 def test_too_little_new_is_left_and_said(tmp_path: Path) -> None:
     store = in_segments(
         tmp_path, numbered(4, size=500), **{**COMPACT, "min_cleanable_dirty_ratio": 0.5}

@@ -102,7 +102,7 @@ def test_two_decimals_meet_in_one_that_holds_both() -> None:
     first = version(pa.schema([("d", pa.decimal128(10, 2))]))
     second = grown(first, pa.schema([("d", pa.decimal128(8, 4))]))
     assert second.fields[0].type == pa.decimal128(12, 4)
-    with pytest.raises(SchemaMismatchError, match=r"decimal\(38, 38\), wanted decimal\(10, 2\)"):
+    with pytest.raises(SchemaMismatchError, match=r"decimal\(38,38\), wanted decimal\(10,2\)"):
         grown(first, pa.schema([("d", pa.decimal128(38, 38))]))
 
 
@@ -113,7 +113,7 @@ def test_a_column_of_nulls_becomes_anything() -> None:
     assert second.fields[0].id == 1
     assert second.fields[0].children[0].id == 3
     assert covers(second, first)
-    with pytest.raises(SchemaMismatchError, match="v: found list, wanted null"):
+    with pytest.raises(SchemaMismatchError, match="v: found array<tinyint>, wanted void"):
         grown(first, pa.schema([("v", pa.list_(pa.int8()))]), add=False, widen=False)
 
 
@@ -144,7 +144,7 @@ def test_other_types_are_refused_in_one_line(found: pa.DataType, wanted: pa.Data
 def test_an_unknown_column_is_refused_with_its_path() -> None:
     first = version(pa.schema([("s", pa.list_(pa.struct([("x", pa.int8())])))]))
     wanted = pa.schema([("s", pa.list_(pa.struct([("y.z", pa.int8())])))])
-    with pytest.raises(SchemaMismatchError, match=r"s\.element\.`y\.z`: found int8, .*mergeSchema"):
+    with pytest.raises(SchemaMismatchError, match=r"s\.element\.`y\.z`: found tinyint, .*mergeSchema"):
         grown(first, wanted, add=False)
     with pytest.raises(InvalidSchemaError, match="reserved"):
         grown(first, pa.schema([("_offset", pa.int8())]))
@@ -195,7 +195,7 @@ def test_two_writers_who_give_one_name_two_types_conflict() -> None:
     first = version(pa.schema([("a", pa.int32())]))
     second = grown(first, pa.schema([("x", pa.int8())]))
     third = grown(first, pa.schema([("x", pa.string())]), second)
-    with pytest.raises(SchemaMismatchError, match=r"x: found string, but another writer .* int8"):
+    with pytest.raises(SchemaMismatchError, match=r"x: found string, but another writer .* tinyint"):
         merge_versions(second, third, version=4)
 
 

@@ -197,7 +197,7 @@ def test_key_columns_that_cannot_be() -> None:
         check_key_columns(fields, ["a b", "a b"])
     with pytest.raises(InvalidSchemaError, match="key column m: found type map"):
         check_key_columns(fields, ["m"])
-    with pytest.raises(InvalidSchemaError, match="key column void: found type null"):
+    with pytest.raises(InvalidSchemaError, match="key column void: found type void"):
         check_key_columns(fields, ["void"])
     with pytest.raises(InvalidSchemaError, match="values of type map"):
         keys_of(

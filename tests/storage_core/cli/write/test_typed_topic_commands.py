@@ -47,7 +47,7 @@ def test_create_makes_a_typed_topic(tmp_path: Path) -> None:
         (
             ["--schema", "m MAP<STRING, INT>", "--key-columns", "m"],
             1,
-            "[SCHEMA_INVALID] key column m: found type map, whose values cannot be compared",
+            "[SCHEMA_INVALID] key column m: found type map<string,int>, whose values cannot be compared",
         ),
         (
             ["--schema", "id INT", "--timestamp-column", "id"],
@@ -170,7 +170,7 @@ def test_rows_go_to_the_partition_of_their_key(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("{", "[RECORD_INVALID] line 3: the line is not JSON"),
-        ('{"id": "x"}', '[SCHEMA_MISMATCH] line 3: column id: found "x", wanted int64'),
+        ('{"id": "x"}', '[SCHEMA_MISMATCH] line 3: column id: found "x", wanted bigint'),
         ('{"user": "x"}', "[SCHEMA_MISMATCH] line 3: column id: found null or nothing, wanted"),
         ('{"id": 1, "usr": "x"}', "[SCHEMA_MISMATCH] line 3: column usr: found no such column"),
         ('{"id": 1, "tags": [1]}', "[SCHEMA_MISMATCH] line 3: column tags.element: found 1"),
@@ -183,8 +183,9 @@ def test_a_bad_row_is_named_and_those_before_it_are_kept(
 ) -> None:
     made_typed(tmp_path, "--set", "max_record_bytes=1000", rows="")
     given = '{"id": 1}\n\n' + line + '\n{"id": 2}'
-    answer = run("append", tmp_path, TOPIC, "--json", given=given)
+    answer = run("append", tmp_path, TOPIC, "--json", "--print-offsets", given=given)
     assert answer.code == 1
+    assert [each["end"] - each["start"] for each in answer.objects] == [1]
     assert answer.err.startswith(f"cursus: {said}")
     assert answer.err.endswith("The lines before it were appended.\n")
     assert answer.err.count("\n") == 1
