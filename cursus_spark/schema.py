@@ -53,8 +53,8 @@ _WRITABLE: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 _ORIGIN = "cursus"
 _WHOLE_ROWS = (
-    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, typed '
-    "topic."
+    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, '
+    "typed topic."
 )
 
 

@@ -116,8 +116,8 @@ def _check_new(options: StreamWriteOptions, columns: Sequence[Field]) -> None:
             if option == "timestampColumn" and not pa.types.is_timestamp(kind):
                 raise cursus_error(
                     "OPTION_INVALID",
-                    f"Option 'timestampColumn' names '{name}' of type {sql_type(kind)}, it must be a "
-                    "timestamp.",
+                    f"Option 'timestampColumn' names '{name}' of type {sql_type(kind)}, it must "
+                    "be a timestamp.",
                 )
 
 

@@ -123,7 +123,8 @@ class _Binder:
             above = dotted(name.parts[:position])
             if not pa.types.is_struct(kind):
                 raise self._refusal(
-                    name.place, f"{above} is of type {sql_type(kind)} and has no field {dotted((part,))}"
+                    name.place,
+                    f"{above} is of type {sql_type(kind)} and has no field {dotted((part,))}",
                 )
             inner = self._field(name, list(kind), part, name.parts[:position])
             fields.append(inner.name)

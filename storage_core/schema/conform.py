@@ -93,8 +93,8 @@ def _admit(array: pa.Array, field: Field) -> pa.Array:
     except (pa.ArrowException, OverflowError) as error:
         text = " ".join(str(error).split())
         raise SchemaMismatchError(
-            f"column {dotted((field.name,))}: found {sql_type(array.type)} values that cannot be stored as "
-            f"{sql_type(field.type)}: {text}"
+            f"column {dotted((field.name,))}: found {sql_type(array.type)} values that cannot be "
+            f"stored as {sql_type(field.type)}: {text}"
         ) from error
 
 

@@ -75,6 +75,11 @@ READ = {
     "includeHeaders": invalid("includeHeaders", "true or false", "yes"),
     "includeMetadata": invalid("includeMetadata", "true or false", "all"),
     "mergeSchema": invalid("mergeSchema", "true or false", "all"),
+    "where": (
+        "partition = 0",
+        "[CURSUS_PREDICATE_INVALID] where: there is no column partition; did you mean _partition?, "
+        "at character 1: »partition« = 0",
+    ),
     "minPartitions": invalid("minPartitions", "a positive integer", "-1"),
     "maxRecordsPerPartition": invalid("maxRecordsPerPartition", "a positive integer", "0"),
     "maxBytesPerPartition": invalid("maxBytesPerPartition", "a positive size such as 128m", "1x"),

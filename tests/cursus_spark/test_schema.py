@@ -25,8 +25,8 @@ from cursus_spark.errors import CursusError
 
 AVAILABLE = "Available: key, value, topic, partition, offset, timestamp, timestampType, headers."
 WHOLE_ROWS = (
-    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, typed '
-    "topic."
+    'Use selectExpr("to_json(struct(*)) AS value"), or write the columns as they are to a new, '
+    "typed topic."
 )
 NESTED = "array<struct<key:string,value:binary>>"
 

@@ -78,9 +78,7 @@ def append(
     output.note(f"{plural(appender.count, 'record')} appended")
 
 
-def _append_lines(
-    appender: RecordAppender | RowAppender, lines: BinaryIO, as_json: bool
-) -> None:
+def _append_lines(appender: RecordAppender | RowAppender, lines: BinaryIO, as_json: bool) -> None:
     before = 0
     for batch in _line_batches(lines):
         records: dict[int, Any] = {}

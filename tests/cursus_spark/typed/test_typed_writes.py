@@ -181,8 +181,8 @@ def test_a_real_null_in_a_not_null_column_publishes_nothing(log: Log) -> None:
     log.write(log.spark.range(3))
     rows = log.spark.range(0, 30_000, 1, 2).selectExpr("nullif(id, 29999) AS id")
     assert one_line_error(lambda: log.write(rows)) == (
-        "[CURSUS_SCHEMA_MISMATCH] column id: found a null in row 4999, wanted bigint NOT NULL. Fill "
-        "or drop the nulls."
+        "[CURSUS_SCHEMA_MISMATCH] column id: found a null in row 4999, wanted bigint NOT NULL. "
+        "Fill or drop the nulls."
     )
     assert stored(log).num_rows == 3
 

@@ -165,8 +165,8 @@ def test_a_new_topic_is_typed_if_kafkas_sink_would_not_take_the_rows(
         (
             rows(id="long"),
             {"timestampColumn": "ID"},
-            "[CURSUS_OPTION_INVALID] Option 'timestampColumn' names 'ID' of type bigint, it must be "
-            "a timestamp.",
+            "[CURSUS_OPTION_INVALID] Option 'timestampColumn' names 'ID' of type bigint, it must "
+            "be a timestamp.",
         ),
         (
             rows(id="long"),

@@ -210,7 +210,10 @@ def test_the_exact_case_takes_precedence_and_doubt_is_refused() -> None:
         ("id > 1 user", "user is not understood here; =, !=,"),
         ("id + 1 > 2", r"\+ is not understood here"),
         ("user like 'a%'", "like is not understood here"),
-        ("length(user) > 1", "functions are not understood; filter by that after the read, at character 1: »length«"),
+        (
+            "length(user) > 1",
+            "functions are not understood; filter by that after the read, at character 1: »length«",
+        ),
         ("cast(id as string) = 'a'", "functions are not understood"),
         ("(id = 1", r"this parenthesis is not closed, at character 1: »\(«id = 1"),
         ("id = 1)", r"\) is not understood here"),
@@ -242,7 +245,10 @@ def test_the_exact_case_takes_precedence_and_doubt_is_refused() -> None:
         ("key = 1", "expected X'00ff', or a text"),
         ("amount = '1.5'", "expected a number, or 'NaN'"),
         ("day = '2026-13-01'", "expected a date such as '2026-11-01' to compare with column day"),
-        ("at = 'yesterday'", "expected a time such as '2026-11-01 12:30:00' to compare with column at"),
+        (
+            "at = 'yesterday'",
+            "expected a time such as '2026-11-01 12:30:00' to compare with column at",
+        ),
         ("at = 5", "expected a time such as '2026-11-01 12:30:00' to compare with column at"),
         ("local = '2026-11-01 00:00Z'", "without a zone"),
         ("took = 5", "expected INTERVAL"),

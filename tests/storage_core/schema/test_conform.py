@@ -173,7 +173,9 @@ def test_a_null_in_a_not_null_column_is_refused_at_every_depth() -> None:
         "m.value": pa.array([None, [("k", None)], None], pa.map_(pa.string(), pa.int64())),
     }
     for path, array in nested.items():
-        with pytest.raises(SchemaMismatchError, match=f"column {path}: found a null, wanted bigint"):
+        with pytest.raises(
+            SchemaMismatchError, match=f"column {path}: found a null, wanted bigint"
+        ):
             conform(pa.RecordBatch.from_arrays([good, array], ["a", path[0]]), schema)
         # The null is in the last row but one, so a slice without it fits.
         head = pa.RecordBatch.from_arrays([good, array], ["a", path[0]]).slice(0, 1)

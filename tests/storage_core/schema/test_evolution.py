@@ -144,7 +144,9 @@ def test_other_types_are_refused_in_one_line(found: pa.DataType, wanted: pa.Data
 def test_an_unknown_column_is_refused_with_its_path() -> None:
     first = version(pa.schema([("s", pa.list_(pa.struct([("x", pa.int8())])))]))
     wanted = pa.schema([("s", pa.list_(pa.struct([("y.z", pa.int8())])))])
-    with pytest.raises(SchemaMismatchError, match=r"s\.element\.`y\.z`: found tinyint, .*mergeSchema"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"s\.element\.`y\.z`: found tinyint, .*mergeSchema"
+    ):
         grown(first, wanted, add=False)
     with pytest.raises(InvalidSchemaError, match="reserved"):
         grown(first, pa.schema([("_offset", pa.int8())]))
@@ -195,7 +197,9 @@ def test_two_writers_who_give_one_name_two_types_conflict() -> None:
     first = version(pa.schema([("a", pa.int32())]))
     second = grown(first, pa.schema([("x", pa.int8())]))
     third = grown(first, pa.schema([("x", pa.string())]), second)
-    with pytest.raises(SchemaMismatchError, match=r"x: found string, but another writer .* tinyint"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"x: found string, but another writer .* tinyint"
+    ):
         merge_versions(second, third, version=4)
 
 

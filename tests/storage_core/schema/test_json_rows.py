@@ -104,7 +104,11 @@ def test_other_ways_to_write_a_value(ddl: str, given: str, found: Any) -> None:
     ("ddl", "value", "message"),
     [
         ("a BOOLEAN", "1", "column a: found 1, wanted boolean: true or false."),
-        ("a TINYINT", "128", "column a: found 128, wanted tinyint: a whole number from -128 to 127."),
+        (
+            "a TINYINT",
+            "128",
+            "column a: found 128, wanted tinyint: a whole number from -128 to 127.",
+        ),
         ("a INT", "1.0", 'column a: found "1.0", wanted int: a whole number'),
         ("a INT", "true", "column a: found true, wanted int: a whole number"),
         ("a INT", '"1"', 'column a: found "1", wanted int: a whole number'),
@@ -127,11 +131,23 @@ def test_other_ways_to_write_a_value(ddl: str, given: str, found: Any) -> None:
         ("a TIMESTAMP", '"2026-11-01T00:00:00.1234567Z"', "wanted timestamp"),
         ("a TIMESTAMP", '"300000-01-01T00:00:00Z"', "wanted timestamp"),
         ("a TIMESTAMP_NTZ", '"2026-11-01T00:00:00Z"', "wanted timestamp_ntz: ISO 8601 text"),
-        ("a INTERVAL DAY TO SECOND", '"1 day"', "wanted interval day to second: text such as INTERVAL"),
+        (
+            "a INTERVAL DAY TO SECOND",
+            '"1 day"',
+            "wanted interval day to second: text such as INTERVAL",
+        ),
         ("a ARRAY<INT>", "{}", "column a: found {}, wanted array<int>: a list."),
         ("a ARRAY<INT>", "[1, 1.5]", 'column a.element: found "1.5", wanted int'),
-        ("a MAP<STRING,INT>", "[1]", "column a: found [1], wanted map<string,int>: an object, or a list of"),
-        ("a MAP<INT,INT>", '{"1": 1}', "wanted map<int,int>: a list of objects with key and value."),
+        (
+            "a MAP<STRING,INT>",
+            "[1]",
+            "column a: found [1], wanted map<string,int>: an object, or a list of",
+        ),
+        (
+            "a MAP<INT,INT>",
+            '{"1": 1}',
+            "wanted map<int,int>: a list of objects with key and value.",
+        ),
         ("a MAP<INT,INT>", '[{"key": null}]', "column a.key: found null, wanted int: NOT NULL"),
         ("a STRUCT<b: INT NOT NULL>", "{}", "column a.b: found null or nothing, wanted int NOT"),
         (

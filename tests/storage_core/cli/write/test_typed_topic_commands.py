@@ -47,7 +47,8 @@ def test_create_makes_a_typed_topic(tmp_path: Path) -> None:
         (
             ["--schema", "m MAP<STRING, INT>", "--key-columns", "m"],
             1,
-            "[SCHEMA_INVALID] key column m: found type map<string,int>, whose values cannot be compared",
+            "[SCHEMA_INVALID] key column m: found type map<string,int>, whose values "
+            "cannot be compared",
         ),
         (
             ["--schema", "id INT", "--timestamp-column", "id"],
