@@ -26,6 +26,7 @@ from tests.support.patching import replaced
 from tests.support.stores import TOPIC, columns_of
 
 FRAME_RECORDS = StoreConfig().frame_records
+_POOLS: list[pa.MemoryPool] = []
 _SEAM = [name for name in vars(PosixVfs) if not name.startswith("_") and name != "root"]
 
 
@@ -52,6 +53,7 @@ def arrow_bytes() -> Iterator[Callable[[], int]]:
     """How many bytes Arrow's pool handed out since the start, also what was given back."""
     usual = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(usual)
+    _POOLS.append(pool)  # what it allocated may live longer, and is given back to it
     pa.set_memory_pool(pool)
     try:
         yield pool.total_bytes_allocated
