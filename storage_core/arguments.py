@@ -14,6 +14,7 @@ from .errors import ConfigError, InvalidRecordError, LayoutNotFoundError, Storag
 
 _MAX = (1 << 63) - 1
 # One slash is enough: pathlib makes s3:/bucket of s3://bucket. A name with one letter is a drive.
+OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -75,6 +76,29 @@ def function(argument: str, value: object) -> None:
         raise ConfigError(f"{argument} must be a function or None, got {value!r}.")
 
 
+def store_url(path: object) -> str | None:
+    """The URL of an object store that ``path`` names; None if it names none.
+
+    Raises:
+        LayoutNotFoundError: the URL holds credentials.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    found = _SCHEME.match(text) if isinstance(text, str) else None
+    if found is None or not isinstance(text, str) or found[1].lower() not in OBJECT_SCHEMES:
+        return None
+    rest = text[found.end() :].lstrip("/")
+    host = rest.partition("/")[0]
+    account = found[1].lower() in ("abfs", "abfss")  # container@account
+    if ("@" in host and not account) or ":" in host.partition("@")[0] or "?" in rest:
+        raise LayoutNotFoundError(
+            f"a URL of scheme {found[1]}:// holds credentials or a query. Pass keys by the "
+            "environment or as storage options.",
+            path="",
+        )
+    scheme = "s3" if found[1].lower() == "s3a" else found[1].lower()
+    return f"{scheme}://{rest}".rstrip("/")
+
+
 def local_path(path: str | os.PathLike[str]) -> str:
     """The local path that ``path`` names, from a path or a ``file:`` URI.
 
@@ -93,7 +117,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
     if found[1].lower() != "file":
         raise LayoutNotFoundError(
             f"{text} is not a path of a mounted file system: {found[1]}:// is not supported. "
-            "Mount the storage, and pass the path of the directory, such as /data/log.",
+            "Mount the storage, and pass the path of the directory, such as /data/log. Object "
+            f"stores have {', '.join(f'{name}://' for name in OBJECT_SCHEMES)}.",
             path="",
         )
     if rest.startswith("//") and rest[2:3] != "/":

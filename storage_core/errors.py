@@ -255,6 +255,12 @@ class UnsafeFilesystemError(StorageError):
     code = "UNSAFE_FILESYSTEM"
 
 
+class StoreSemanticsError(StorageError):
+    """An object store does not keep a promise that commits depend on."""
+
+    code = "STORE_SEMANTICS"
+
+
 class NotWritableError(StorageError):
     """This user may not write to the store."""
 

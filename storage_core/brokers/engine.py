@@ -110,9 +110,9 @@ class BrokerEngine(BaseEngine):
         return False
 
     def reader(self, topic: str, partition: int) -> PartitionReader:
-        return PartitionReader(self._vfs, topic, partition, self._logs.segments(topic, partition))
+        return PartitionReader(topic, partition, self._logs.segments(topic, partition))
 
-    def check(self) -> Iterator[Problem]:
+    def log_problems(self) -> Iterator[Problem]:
         for topic in self.topics():
             for partition in range(self._catalog.get(topic).partitions):
                 yield from self._check_partition(topic, partition)

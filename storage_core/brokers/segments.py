@@ -19,7 +19,7 @@ from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
 from ..segments.continuity import missing_records
-from ..segments.listing import Listing, ListingCache
+from ..segments.listing import Listing, ListingCache, file_sizes
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
@@ -268,6 +268,12 @@ class RowSegments:
             return segment.walk_to_end(None).offset
         finally:
             segment.close()
+
+    def sizes(self, listing: Listing) -> list[int | None]:
+        return file_sizes(self._vfs, listing)
+
+    def explained(self, base: int, listing: Listing, error: BrokenFrameError) -> BrokenFrameError:
+        return missing_records(self._vfs, listing, base, error)
 
     def raise_damage(self) -> None:
         """Raise if the log ends before its bytes do, because what follows is damaged."""

@@ -113,7 +113,7 @@ class _File:
             self._vfs.close(self.fd)
 
 
-class _TaskFiles:
+class TaskFiles:
     """The staging files of one task, and the parts that are complete in them."""
 
     def __init__(self, vfs: Vfs, directory: str) -> None:
@@ -192,7 +192,7 @@ class StagingHandler(TopicPartitionHandler):
 
     def __init__(
         self,
-        files: _TaskFiles,
+        files: TaskFiles,
         topic: str,
         partition: int,
         config: StoreConfig,
@@ -344,11 +344,24 @@ class Stage:
         check_of: CheckOf,
         topic_of: TopicOf,
     ) -> None:
-        self._files = _TaskFiles(vfs, f"{root}/{check_name('job', job)}")
+        self._files = self._open(vfs, f"{root}/{check_name('job', job)}")
         self._config_of = config_of
         self._check_of = check_of
         self._topic_of = topic_of
         self._handlers: dict[TopicPartition, StagingHandler] = {}
+
+    def _open(self, vfs: Vfs, directory: str) -> TaskFiles:
+        return TaskFiles(vfs, directory)
+
+    def _make_handler(
+        self,
+        topic: str,
+        partition: int,
+        config: StoreConfig,
+        check: StageCheck,
+        found: TopicFile,
+    ) -> StagingHandler:
+        return StagingHandler(self._files, topic, partition, config, check, self._flush_all, found)
 
     def get_handler(self, topic: str, partition: int) -> StagingHandler:
         """The handler of a topic-partition: always the same one, until it is closed."""
@@ -359,9 +372,7 @@ class Stage:
             with self._files.typed_errors():
                 check, config = self._check_of(topic, partition), self._config_of(topic)
                 found = self._topic_of(topic)
-            handler = StagingHandler(
-                self._files, topic, partition, config, check, self._flush_all, found
-            )
+            handler = self._make_handler(topic, partition, config, check, found)
             self._handlers[topic, partition] = handler
         return handler
 

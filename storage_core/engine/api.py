@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..commit.commit_state import CommitState
+from ..commit.commit_state import PendingCommit
 from ..commit.protocol import CommitRequest, CommitResult
 from ..commit.staging import Stage, StageCheck
 from ..config import StoreConfig
@@ -16,8 +16,10 @@ from ..segments.partition_reader import PartitionReader
 from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
 
 if TYPE_CHECKING:
+    from ..commit.ledger import LedgerEntry
     from ..maintenance.partition import PartitionMaintenance
-    from ..metadata.schema_files import NewSchema, RegisteredSchema, TopicSchemas
+    from ..metadata.consumer_groups import Groups
+    from ..metadata.schema_files import NewSchema, RegisteredSchema, Schemas
     from ..schema.fields import Field, SchemaVersion
 
 
@@ -55,7 +57,16 @@ class Engine(Protocol):
     """One opened log directory. Safe for several threads."""
 
     name: str
-    groups_directory: str
+
+    @property
+    def groups(self) -> Groups:
+        """The committed offsets of consumer groups."""
+
+    def ledger(self) -> list[LedgerEntry]:
+        """The versions that applications committed."""
+
+    def pending_commits(self) -> list[PendingCommit]:
+        """Commits that are decided and not finished."""
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
@@ -69,7 +80,7 @@ class Engine(Protocol):
     def published(self, topic: str) -> Published:
         """The high watermarks and, of a typed topic, the schema version, at one instant."""
 
-    def schemas(self, topic: str) -> TopicSchemas:
+    def schemas(self, topic: str) -> Schemas:
         """The registered schema versions of a typed topic."""
 
     def register_schema(
@@ -115,8 +126,6 @@ class Engine(Protocol):
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
         """Append to the partition's log; first recover and finish pending commits if needed."""
-
-    commits: CommitState
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
         """Returns a check that raises for records that an append would refuse.

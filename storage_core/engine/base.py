@@ -7,22 +7,28 @@ writer first, so that neither a log nor the commit protocol has to do it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..commit.commit_state import CommitState
+from ..commit.commit_state import CommitState, PendingCommit
 from ..config import StoreConfig
 from ..errors import CommitPendingError, InvalidCommitError, RecoveryNeededError, StorageError
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
+from ..types import Problem
 from ..vfs import Vfs
 
 if TYPE_CHECKING:
+    from ..checks import store_check
     from ..commit import staging, staging_gc
+    from ..commit.ledger import LedgerEntry
     from ..commit.protocol import CommitRequest, CommitResult, Committer
     from ..commit.staging import Stage, StageCheck
+    from ..metadata import consumer_groups
 else:
+    store_check = LazyModule("storage_core.checks.store_check")
+    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
     staging = LazyModule("storage_core.commit.staging")
     staging_gc = LazyModule("storage_core.commit.staging_gc")
 
@@ -32,10 +38,34 @@ Result = TypeVar("Result")
 class BaseEngine(ABC):
     """One opened log directory: guarded writes, staging and commits. Safe for several threads."""
 
+    groups_directory: str
+
     def __init__(self, vfs: Vfs, config: StoreConfig, commits: CommitState) -> None:
         self._vfs = vfs
         self._config = config
         self.commits = commits
+
+    @cached_property
+    def groups(self) -> consumer_groups.Groups:
+        return consumer_groups.GroupFiles(
+            self._vfs, self.groups_directory, self._config.lock_timeout_ms
+        )
+
+    def ledger(self) -> list[LedgerEntry]:
+        return list(self.commits.ledger.entries())
+
+    def pending_commits(self) -> list[PendingCommit]:
+        return self.commits.pending()
+
+    def check(self) -> Iterator[Problem]:
+        """All problems of the directory. Changes nothing."""
+        yield from self.log_problems()
+        commits, groups = self.commits, self.groups_directory
+        yield from store_check.state_problems(self._vfs, commits.intents, commits.ledger, groups)
+
+    @abstractmethod
+    def log_problems(self) -> Iterator[Problem]:
+        """All problems of topics and logs."""
 
     @property
     @abstractmethod

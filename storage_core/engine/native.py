@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import InvalidRecordError, SchemaMismatchError, StorageError
+from ..errors import StorageError
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..segments import partition_reader, segment_reader
     from ..segments.partition_reader import PartitionReader
     from ..segments.segment_reader import ReadCaches
+    from . import record_kinds
 else:
     store_check = LazyModule("storage_core.checks.store_check")
     append_staged = LazyModule("storage_core.commit.append_staged")
@@ -54,6 +55,7 @@ else:
     identity = LazyModule("storage_core.metadata.identity")
     partition_reader = LazyModule("storage_core.segments.partition_reader")
     segment_reader = LazyModule("storage_core.segments.segment_reader")
+    record_kinds = LazyModule("storage_core.engine.record_kinds")
 
 
 class NativeEngine(BaseEngine):
@@ -148,7 +150,7 @@ class NativeEngine(BaseEngine):
                 directory = segments_directory(topic, partition)
                 config = found.config(self._config)
                 segments = segment_reader.NativeSegments(self._vfs, directory, config, caches)
-                reader = partition_reader.PartitionReader(self._vfs, topic, partition, segments)
+                reader = partition_reader.PartitionReader(topic, partition, segments)
                 self._readers[found.uuid, partition] = reader
             return reader
 
@@ -159,7 +161,7 @@ class NativeEngine(BaseEngine):
                 self._read_caches = segment_reader.ReadCaches(self._vfs, self._config)
             return self._read_caches
 
-    def check(self) -> Iterator[Problem]:
+    def log_problems(self) -> Iterator[Problem]:
         return store_check.Checker(self._vfs, self._config, self._catalog).run()
 
     def require_writable(self) -> None:
@@ -221,29 +223,10 @@ class NativeEngine(BaseEngine):
         return partial(self._require_kind, topic)
 
     def _require_kind(self, topic: str, columns: Columns) -> None:
-        """This layout can store every record that ``make_columns`` accepts, and rows if typed."""
         with typed_metadata_errors(topic):
             is_typed = self.topic(topic).is_typed
-            if columns.schema is not None and is_typed:
-                self._require_schema(topic, columns.schema)
-        if is_typed == (columns.rows is not None) or not columns.count:
-            return
-        raise InvalidRecordError(
-            f"topic {topic!r} is a typed topic: it takes rows, not keys and values. Use "
-            "append_table."
-            if columns.rows is None
-            else f"topic {topic!r} is a records topic: it takes keys and values. Use append.",
-            topic=topic,
-        )
-
-    def _require_schema(self, topic: str, found: SchemaVersion) -> None:
-        registered = self.schemas(topic).get(found.version)
-        if registered is not found and registered != found:
-            raise SchemaMismatchError(
-                f"topic {topic!r} has other columns in schema version {found.version} than the "
-                "rows: it was deleted and created again meanwhile. Nothing was written; write the "
-                "rows again.",
-                topic=topic,
+            record_kinds.require_kind(
+                topic, columns, is_typed=is_typed, schemas=lambda: self.schemas(topic)
             )
 
     def commit(self, request: CommitRequest) -> CommitResult:

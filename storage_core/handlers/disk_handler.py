@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 
 from ..config import StoreConfig
-from ..errors import CollectedError, InvalidRecordError, StorageError, StoreClosedError
+from ..errors import (
+    CollectedError,
+    ConfigError,
+    InvalidRecordError,
+    StorageError,
+    StoreClosedError,
+)
 from ..format.columns import READ_SCHEMA
 from ..format.selection import SYSTEM_FIELDS
 from ..lazy import LazyModule
@@ -239,6 +245,11 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         """
         with self._meta:
             self._require_not_closed()
+        if self._store.layout == "objects":
+            raise ConfigError(
+                "layout objects has no current segment: every append is an object of its own. Read "
+                "the records and send them."
+            )
         held_back = self._writer.log.config.syncs_at_intervals
         if held_back:
             self.flush()

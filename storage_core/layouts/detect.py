@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import LayoutMismatchError, LayoutNotFoundError
 from ..vfs import Vfs
 from .broker_names import BROKER_TOPICS, CURSUS_NAMES, STATE_DIRECTORY
-from .registry import CURSUS_BROKER, LAYOUT_NAMES, LAYOUTS, NATIVE
+from .registry import CURSUS_BROKER, LAYOUT_NAMES, LAYOUTS, NATIVE, OBJECTS, STORE_FILE
 
 _LOOKED_FOR = ", ".join(f"{layout.files} ({layout.name})" for layout in LAYOUTS.values())
 _OURS = ("meta", "topics", STATE_DIRECTORY)
@@ -25,6 +25,8 @@ def recognise(vfs: Vfs) -> str | None:
         names = vfs.listdir("")
     except FileNotFoundError:
         return None
+    if STORE_FILE in names:
+        return OBJECTS.name
     broker = _recognise_broker(vfs)
     if "meta" in names and broker is not None:
         raise LayoutMismatchError(

@@ -20,7 +20,7 @@ class Layout(NamedTuple):
         name: As users write it.
         files: What detection looks for, in words.
         engine: Which engine opens it; ``store.open_directory`` has them.
-        names: The file names of a broker; they are also what detection goes by. None for native.
+        names: The file names of a broker; they are also what detection goes by. None for ours.
         columns: The columns that a record has beside its offset.
         atomic_for: Who sees a commit whole or not at all.
         retain: By which times ``retain`` works; None where it is refused.
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
     name: str
     files: str
-    engine: Literal["native", "broker"]
+    engine: Literal["native", "broker", "objects"]
     names: Names | None
     columns: tuple[str, ...]
     atomic_for: Literal["everybody", "our readers"] = "our readers"
@@ -83,8 +83,21 @@ RUSTLOG = Layout(
     columns=("value",),
 )
 
+STORE_FILE = "store.json"
+OBJECTS = Layout(
+    "objects",
+    files="store.json and logs/<id>/<20 digits>.commit",
+    engine="objects",
+    names=None,
+    columns=("key", "value", "headers", "timestamp"),
+    atomic_for="everybody",
+    retain="record times",
+    delete_records="records",
+    scrub="checksums",
+)
+
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {layout.name: layout for layout in (NATIVE, CURSUS, CURSUS_BROKER, RUSTLOG)}
+    {layout.name: layout for layout in (NATIVE, CURSUS, CURSUS_BROKER, RUSTLOG, OBJECTS)}
 )
 LAYOUT_NAMES = ("auto", *LAYOUTS)
 """What users may write: a layout, or ``auto`` to recognise it."""

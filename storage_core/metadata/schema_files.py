@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from ..errors import (
     DamagedMetadataError,
@@ -48,6 +48,16 @@ class RegisteredSchema(NamedTuple):
     schema: SchemaVersion
     origin: Origin
     created_at: str
+
+
+class Schemas(Protocol):
+    """The registered schema versions of one typed topic."""
+
+    def get(self, version: int) -> SchemaVersion:
+        """A registered version. Raises if the topic has none of this number."""
+
+    def all(self) -> list[RegisteredSchema]:
+        """Every registered version in order."""
 
 
 class NewSchema(NamedTuple):

@@ -135,8 +135,15 @@ def read(vfs: Vfs, topic: str) -> TopicFile | None:
     """
     path = path_of(topic)
     fields = json_files.read(vfs, path)
-    if fields is None:
-        return None
+    return None if fields is None else parse(fields, path)
+
+
+def parse(fields: Mapping[str, Any], path: str) -> TopicFile:
+    """The topic of these fields, found at ``path``.
+
+    Raises:
+        DamagedMetadataError: a field is missing or wrong.
+    """
     try:
         if fields.get("format") not in (_RECORDS, _TYPED):
             raise ValueError(f"format {fields.get('format')!r} is unknown to this release")

@@ -28,8 +28,8 @@ class Listing:
     cut may keep a later marker and lose an earlier one. A range marker covers the segments of its
     range: a merge has put their records into the segment before them. ``merged`` are the bounds of
     range markers, ``covered`` the bases of what is left of their segments. ``names`` are the file
-    names of the logs, where they do not follow from the bases. ``skipped`` are ranges of offsets
-    that were damaged and that a user gave up.
+    names of the logs, where they do not follow from the bases; without a directory, their paths.
+    ``skipped`` are ranges of offsets that were damaged and that a user gave up.
     """
 
     directory: str
@@ -47,7 +47,16 @@ class Listing:
         """Path of a segment's log."""
         if self.names is None:
             return log_path(self.directory, base)
-        return f"{self.directory}/{self.names[self.holding(base)]}"
+        return self._path(self.names[self.holding(base)])
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}" if self.directory else name
+
+    def paths(self) -> list[str]:
+        """Paths of the logs of all segments."""
+        if self.names is None:
+            return [log_path(self.directory, base) for base in self.bases]
+        return [self._path(name) for name in self.names]
 
     def holding(self, offset: int) -> int:
         """Index in ``bases`` of the segment that contains ``offset``; -1 if it is before all."""
@@ -128,6 +137,13 @@ class ListingCache:
             with self._lock:
                 self._known[key] = (found.modified_ns, found.identity, listing)
         return listing
+
+
+def file_sizes(vfs: Vfs, listing: Listing) -> list[int | None]:
+    """The size of each segment's log; None of one that is gone."""
+    sizes = vfs.sizes(listing.directory, LOG)
+    names = listing.names or [segment_file(base, LOG) for base in listing.bases]
+    return [sizes.get(name) for name in names]
 
 
 def log_path(directory: str, base: int) -> str:

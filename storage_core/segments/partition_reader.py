@@ -6,26 +6,19 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import BrokenFrameError, DataLossError, StorageError
 from ..format.columns import DecodedFrame
-from ..format.file_names import LOG, MAX_OFFSET, segment_file
+from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
-from ..lazy import LazyModule
 from ..types import Int64s, SegmentInfo, TimeBounds
-from ..vfs import Vfs
 from .batches import to_batch
 from .listing import Listing
-
-if TYPE_CHECKING:
-    from . import continuity
-else:
-    continuity = LazyModule("storage_core.segments.continuity")
 
 _log = logging.getLogger("storage_core")
 
@@ -86,6 +79,12 @@ class Segments(Protocol):
             BrokenFrameError: the segment is damaged.
         """
 
+    def sizes(self, listing: Listing) -> list[int | None]:
+        """Bytes of each segment; None of one that is gone."""
+
+    def explained(self, base: int, listing: Listing, error: BrokenFrameError) -> BrokenFrameError:
+        """The error of a read that stopped in a segment, or a better one if a file is missing."""
+
     def raise_damage(self) -> None:
         """Raise if there are bytes after the end of the log that are damaged records."""
 
@@ -93,8 +92,7 @@ class Segments(Protocol):
 class PartitionReader:
     """Reads of one topic-partition. Safe for several threads."""
 
-    def __init__(self, vfs: Vfs, topic: str, partition: int, segments: Segments) -> None:
-        self._vfs = vfs
+    def __init__(self, topic: str, partition: int, segments: Segments) -> None:
         self._topic = topic
         self._partition = partition
         self._segments = segments
@@ -122,21 +120,17 @@ class PartitionReader:
             listing = self.listing()
             if not listing.bases:
                 return []
-            sizes = self._vfs.sizes(listing.directory, ".log")
+            sizes = self._segments.sizes(listing)
             bases, last = listing.bases, listing.bases[-1]
-            names = listing.names or tuple([segment_file(base, LOG) for base in bases])
-            if sizes.keys() >= set(names) or self.listing() == listing:
+            if None not in sizes or self.listing() == listing:
                 break
-        found = []
-        for name, base, following in zip(names, bases, (*bases[1:], end), strict=True):
-            size = sizes.get(name)
+        found, paths = [], listing.paths()
+        for path, size, base, following in zip(paths, sizes, bases, (*bases[1:], end), strict=True):
             if size is not None and base < end:
                 stop = following if following < end else end
                 if not by_names and stop == following and base != last:
                     stop = self._end_of(base, stop, listing)
-                found.append(
-                    SegmentInfo(base, stop, f"{listing.directory}/{name}", size, base != last)
-                )
+                found.append(SegmentInfo(base, stop, path, size, base != last))
         return found
 
     def _end_of(self, base: int, following: int, listing: Listing) -> int:
@@ -339,7 +333,7 @@ class PartitionReader:
             try:
                 yield segment
             except BrokenFrameError as error:
-                raise continuity.missing_records(self._vfs, self.listing(), base, error) from error
+                raise self._segments.explained(base, self.listing(), error) from error
             finally:
                 segment.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,7 +30,7 @@ from ..types import Int64s, OffsetPosition, TimeBounds
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .index_files import has_sound_indexes, read_index, read_statistics, sealed_index
-from .listing import Listing, ListingCache, log_path
+from .listing import Listing, ListingCache, file_sizes, log_path
 
 if TYPE_CHECKING:
     from ..format import segment_statistics, typed_frames
@@ -45,6 +46,123 @@ Index = TypeVar("Index", SparseIndex, TimeIndex)
 # A path and the file it led to: another file of the same name is another key. The inode number is
 # not enough: the system gives it to another file once this one is deleted.
 _FileKey = tuple[str, FileStat]
+
+
+class FrameReader(ABC):
+    """A segment's bytes and indexes. Not thread-safe; each read opens its own."""
+
+    def __init__(self, base: int, source: Source) -> None:
+        self.base = base
+        self._source = source
+
+    @abstractmethod
+    def entries(self) -> SparseIndex:
+        """The sparse index as far as there is one: a hint, checked before it is used."""
+
+    @abstractmethod
+    def known_times(self) -> TimeIndex | None:
+        """The time index, if the segment has one."""
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def frames(
+        self, start: int, end: int, selection: Selection, *, scan: bool = False
+    ) -> Iterator[DecodedFrame]:
+        """The frames that overlap ``start`` to ``end``; with ``scan`` the caller wants all."""
+        return read_frames(
+            self._source,
+            self.base,
+            self.locate(start),
+            start=start,
+            end=end,
+            selection=selection,
+            scan=scan,
+        )
+
+    def locate(self, offset: int) -> OffsetPosition:
+        """Where to start in order to find ``offset``: at most one index interval before it."""
+        found = self.entries().floor(offset, self.base)
+        # Also of a sealed segment: while it is replaced, its index may be that of the other one.
+        if found == OffsetPosition(self.base, 0):
+            return found
+        try:
+            next(self._walk(found), None)
+        except BrokenFrameError:
+            return OffsetPosition(self.base, 0)
+        return found
+
+    def reach(self, stop: int) -> int:
+        return stop
+
+    def index_entries(self) -> tuple[Int64s, Int64s]:
+        """Offsets and positions of the sparse index."""
+        index = self.entries()
+        return index.offsets, index.positions
+
+    def first_at(self, timestamp: int, end: int) -> int | None:
+        """First offset below ``end`` whose record is not older than ``timestamp``."""
+        at = OffsetPosition(self.base, 0)
+        times = self.known_times() if self.base < end else None
+        # After the end there may be half a frame (a writer's, or a torn tail) or nothing.
+        first = self.base if times is None else times.floor(timestamp, self.base)
+        if first >= end:
+            return None
+        if times is not None:
+            at = self.locate(first)
+        for frame in self._walk(at):
+            if frame.header.max_timestamp >= timestamp:
+                found = self._first_in_frame(frame, timestamp)
+                return found if found < end else None
+            if frame.end_offset >= end:
+                return None
+        return None
+
+    def end_of_older(self, timestamp: int, end: int) -> int | None:
+        """Offset after the last record below ``end`` that is older than ``timestamp``."""
+        last = None
+        # After the end there may be half a frame: see ``first_at``.
+        walk = self._walk(OffsetPosition(self.base, 0)) if self.base < end else iter(())
+        for frame in walk:
+            if frame.header.records and frame.header.min_timestamp < timestamp:
+                last = frame
+            if frame.end_offset >= end:
+                break
+        if last is None:
+            return None
+        stored, stamps = self._times_of(last)
+        older = stored[(stamps < timestamp) & (stored < end)]
+        return int(older[-1]) + 1 if len(older) else last.offset
+
+    def holds(self, offset: int) -> bool:
+        return any(offset < frame.end_offset for frame in self._walk(self.locate(offset)))
+
+    def verify(self) -> Iterator[StoredFrame]:
+        """Walk the whole segment and check every byte. If it may be truncated, do not map it."""
+        return walk_frames(self._source, self.base, bodies=True)
+
+    def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
+        return walk_frames(self._source, self.base, at=at, bodies=False)
+
+    def _first_in_frame(self, stored: StoredFrame, timestamp: int) -> int:
+        """First record of a frame that reaches ``timestamp``; its header says there is one."""
+        offsets, stamps = self._times_of(stored)
+        reached = offsets[stamps >= timestamp]
+        return int(reached[0]) if len(reached) else stored.end_offset
+
+    def _times_of(self, stored: StoredFrame) -> tuple[Int64s, Int64s]:
+        """Offsets and timestamps of a frame's records."""
+        at, end = OffsetPosition(stored.offset, stored.position), stored.end_offset
+        wanted = Selection(("offset", "timestamp"))
+        frames = read_frames(
+            self._source, self.base, at, start=at.offset, end=end, selection=wanted
+        )
+        frame = next(frames, None)
+        batch = frame and to_batch(frame, wanted, at.offset, end)
+        if batch is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return numbers_of(batch.column("offset")), numbers_of(batch.column("timestamp"))
 
 
 class ReadCaches:
@@ -124,11 +242,17 @@ class NativeSegments:
         """Where a sealed segment below the high watermark ends, by its last frame."""
         return continuity.end_of(self._vfs, listing.path(base), base, verify=False)
 
+    def sizes(self, listing: Listing) -> list[int | None]:
+        return file_sizes(self._vfs, listing)
+
+    def explained(self, base: int, listing: Listing, error: BrokenFrameError) -> BrokenFrameError:
+        return continuity.missing_records(self._vfs, listing, base, error)
+
     def raise_damage(self) -> None:
         """Never raises: no reader goes beyond the high watermark, and recovery checks the rest."""
 
 
-class SegmentReader:
+class SegmentReader(FrameReader):
     """A segment's bytes and indexes. Sealed segments are mapped, the active one is read.
 
     A map may be touched below the high watermark only: an append that fails truncates the segments
@@ -150,112 +274,34 @@ class SegmentReader:
         self._directory = directory
         self._interval = config.index_interval_bytes
         self._caches = caches
-        self.base = base
         self.path = log_path(directory, base)
         self._key: _FileKey | None = None
-        self._source: Source
+        source: Source
         if sealed:
             stat = vfs.stat(self.path)
             if stat is None:
                 raise FileNotFoundError(self.path)
             self._key = (self.path, stat)
-            self._source = caches.maps.get(self._key, lambda: MappedSource(vfs, self.path))
+            source = caches.maps.get(self._key, lambda: MappedSource(vfs, self.path))
         else:
             fd = vfs.open(self.path, "read")
-            self._source = WindowSource(vfs, fd, vfs.fstat(fd).size)
-
-    @property
-    def size(self) -> int:
-        return self._source.size
+            source = WindowSource(vfs, fd, vfs.fstat(fd).size)
+        super().__init__(base, source)
 
     def close(self) -> None:
         """Close the file of the active segment; maps stay in the cache."""
         if isinstance(self._source, WindowSource):
             self._source.close()
 
-    def frames(
-        self, start: int, end: int, selection: Selection, *, scan: bool = False
-    ) -> Iterator[DecodedFrame]:
-        """The frames that overlap ``start`` to ``end``; with ``scan`` the caller wants all."""
-        return read_frames(
-            self._source,
-            self.base,
-            self.locate(start),
-            start=start,
-            end=end,
-            selection=selection,
-            scan=scan,
-        )
+    def entries(self) -> SparseIndex:
+        return self._open_index() if self._key is None else self.offset_index()
 
-    def locate(self, offset: int) -> OffsetPosition:
-        """Where to start in order to find ``offset``: at most one index interval before it."""
-        if self._key is not None:
-            found = self.offset_index().floor(offset, self.base)
-        else:
-            found = self._open_index().floor(offset, self.base)
-        # Also of a sealed segment: while it is replaced, its index may be that of the other one.
-        if found == OffsetPosition(self.base, 0):
-            return found
-        try:
-            next(self._walk(found), None)
-        except BrokenFrameError:
-            return OffsetPosition(self.base, 0)
-        return found
-
-    def reach(self, stop: int) -> int:
-        return stop
-
-    def index_entries(self) -> tuple[Int64s, Int64s]:
-        """Offsets and positions of the sparse index."""
-        if self._key is not None:
-            index = self.offset_index()
-        else:
-            index = self._open_index()
-        return index.offsets, index.positions
-
-    def first_at(self, timestamp: int, end: int) -> int | None:
-        """First offset below ``end`` whose record is not older than ``timestamp``."""
-        first = self.base
-        if self._key is not None and first < end:
-            first = self.time_index().floor(timestamp, self.base)
-        # After the end there may be half a frame (a writer's, or a torn tail) or nothing.
-        if first >= end:
-            return None
-        at = OffsetPosition(self.base, 0) if self._key is None else self.locate(first)
-        for frame in self._walk(at):
-            if frame.header.max_timestamp >= timestamp:
-                found = self._first_in_frame(frame, timestamp)
-                return found if found < end else None
-            if frame.end_offset >= end:
-                return None
-        return None
-
-    def end_of_older(self, timestamp: int, end: int) -> int | None:
-        """Offset after the last record below ``end`` that is older than ``timestamp``."""
-        last = None
-        # After the end there may be half a frame: see ``first_at``.
-        walk = self._walk(OffsetPosition(self.base, 0)) if self.base < end else iter(())
-        for frame in walk:
-            if frame.header.records and frame.header.min_timestamp < timestamp:
-                last = frame
-            if frame.end_offset >= end:
-                break
-        if last is None:
-            return None
-        stored, stamps = self._times_of(last)
-        older = stored[(stamps < timestamp) & (stored < end)]
-        return int(older[-1]) + 1 if len(older) else last.offset
+    def known_times(self) -> TimeIndex | None:
+        return None if self._key is None else self.time_index()
 
     def largest_timestamp_in_log(self) -> int:
         """The same from the log's headers: an index may be wrong, and deletion must not be."""
         return self._build_indexes().time_index().largest
-
-    def holds(self, offset: int) -> bool:
-        return any(offset < frame.end_offset for frame in self._walk(self.locate(offset)))
-
-    def verify(self) -> Iterator[StoredFrame]:
-        """Walk the whole segment and check every byte. If it may be truncated, do not map it."""
-        return walk_frames(self._source, self.base, bodies=True)
 
     def offset_index(self) -> SparseIndex:
         """Entries of a sealed segment: from its file when sound, else from the log."""
@@ -308,28 +354,6 @@ class SegmentReader:
         if is_sealed("offset", data):
             data = data[:-FOOTER_BYTES]
         return parse_open(data, self.size)
-
-    def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
-        return walk_frames(self._source, self.base, at=at, bodies=False)
-
-    def _first_in_frame(self, stored: StoredFrame, timestamp: int) -> int:
-        """First record of a frame that reaches ``timestamp``; its header says there is one."""
-        offsets, stamps = self._times_of(stored)
-        reached = offsets[stamps >= timestamp]
-        return int(reached[0]) if len(reached) else stored.end_offset
-
-    def _times_of(self, stored: StoredFrame) -> tuple[Int64s, Int64s]:
-        """Offsets and timestamps of a frame's records."""
-        at, end = OffsetPosition(stored.offset, stored.position), stored.end_offset
-        wanted = Selection(("offset", "timestamp"))
-        frames = read_frames(
-            self._source, self.base, at, start=at.offset, end=end, selection=wanted
-        )
-        frame = next(frames, None)
-        batch = frame and to_batch(frame, wanted, at.offset, end)
-        if batch is None:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return numbers_of(batch.column("offset")), numbers_of(batch.column("timestamp"))
 
 
 def _bounds_of(index: TimeIndex, base: int) -> TimeBounds:

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from ..maintenance import report
     from ..maintenance.partition import PartitionMaintenance
     from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
-    from ..metadata import consumer_groups
     from ..segments.damage import Damage
 
     Run: TypeAlias = Callable[[PartitionMaintenance, Pace], UpkeepReport]
 else:
     report = LazyModule("storage_core.maintenance.report")
-    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
 
 
 class StoreMaintenance(StoreReads):
@@ -297,7 +295,7 @@ class StoreMaintenance(StoreReads):
         uuid = str(self.topic(topic).uuid)
         for name in names:
             with typed_metadata_errors():
-                found = consumer_groups.read(self._vfs, self._engine.groups_directory, name)
+                found = self._engine.groups.read(name)
             entry = found.get(topic, {"uuid": "", "offsets": {}})
             offsets.append(entry["offsets"].get(partition, 0) if entry["uuid"] == uuid else 0)
         return min(offsets, default=None)

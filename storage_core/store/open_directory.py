@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..arguments import local_path
+from ..arguments import local_path, store_url
 from ..config import StoreConfig
 from ..engine.native import NativeEngine
-from ..errors import LayoutNotFoundError
+from ..errors import ConfigError, LayoutMismatchError, LayoutNotFoundError
+from ..io.io_errors import typed_write_errors
 from ..layouts.detect import choose_layout
-from ..layouts.registry import CURSUS, CURSUS_BROKER, LAYOUTS
+from ..layouts.registry import CURSUS, CURSUS_BROKER, LAYOUTS, OBJECTS, STORE_FILE
 from ..lazy import LazyModule
 from ..types import IsolationLevel
 from ..vfs import PosixVfs, Vfs
@@ -22,10 +24,14 @@ if TYPE_CHECKING:
     from ..brokers import ordinal_era
     from ..engine.api import Engine
     from ..metadata import identity
+    from ..objects import engine as object_engine
+    from ..vfs import remote
 else:
     broker_engine = LazyModule("storage_core.brokers.engine")
     ordinal_era = LazyModule("storage_core.brokers.ordinal_era")
     identity = LazyModule("storage_core.metadata.identity")
+    object_engine = LazyModule("storage_core.objects.engine")
+    remote = LazyModule("storage_core.vfs.remote")
 
 _log = logging.getLogger("storage_core")
 _logged: set[str] = set()
@@ -37,14 +43,26 @@ _NO_DIRECTORY = {
 
 
 def open_files(
-    path: str | os.PathLike[str], layout: str, *, create: bool, config: StoreConfig
+    path: str | os.PathLike[str],
+    layout: str,
+    *,
+    create: bool,
+    config: StoreConfig,
+    storage: Mapping[str, str] | None = None,
 ) -> tuple[Vfs, str]:
     """The files of a log directory and its layout. ``create`` makes a missing directory.
+
+    ``storage`` are the options of an object store.
 
     Raises:
         LayoutNotFoundError: the path is not a log directory.
         LayoutMismatchError: the directory has another layout than ``layout``.
     """
+    url = store_url(path)
+    if url is not None:
+        return _open_url(remote.UrlVfs(url, storage), layout, create=create, config=config)
+    if storage:
+        raise ConfigError("storage options are of object stores, such as s3://bucket/log.")
     vfs = PosixVfs(local_path(path))
     try:
         chosen = choose_layout(vfs, layout, create=create)
@@ -64,7 +82,32 @@ def open_files(
         # crashed while it did.
         identity.require_trusted_locks(vfs, config)
         identity.first_boot(vfs, config)
+    elif create and LAYOUTS[chosen].engine == "objects":
+        object_engine.create_store(vfs, config)
     return vfs, chosen
+
+
+def _open_url(vfs: Vfs, layout: str, *, create: bool, config: StoreConfig) -> tuple[Vfs, str]:
+    if layout not in ("auto", OBJECTS.name):
+        raise LayoutMismatchError(
+            f"{vfs.root} is an object store, which holds layout objects, not {layout}. Use "
+            "layout='auto'."
+        )
+    with typed_write_errors(f"opening {vfs.root}"):
+        if not object_engine.has_store(vfs, config):
+            if not create:
+                raise LayoutNotFoundError(
+                    f"{vfs.root} holds no store: there is no {STORE_FILE}. Writing makes a store "
+                    "there: a Spark write, `cursus create`, or create=True.",
+                    path="",
+                )
+            try:
+                object_engine.create_store(vfs, config)
+            except FileNotFoundError as error:
+                raise LayoutNotFoundError(
+                    f"{vfs.root}: the bucket or container does not exist. Create it first.", path=""
+                ) from error
+    return vfs, OBJECTS.name
 
 
 def _log_ordinal_era(vfs: Vfs) -> None:
@@ -90,4 +133,6 @@ def make_engine(
     """The engine for a directory of this layout."""
     if LAYOUTS[layout].engine == "native":
         return NativeEngine(vfs, config)
+    if LAYOUTS[layout].engine == "objects":
+        return object_engine.open_engine(vfs, config)
     return broker_engine.open_engine(vfs, layout, config, isolation, internal_topics)

@@ -26,11 +26,9 @@ from ..vfs import Vfs
 from . import read_arguments
 
 if TYPE_CHECKING:
-    from ..checks import store_check
     from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
     from ..log.published import Published
-    from ..metadata import consumer_groups
     from ..metadata.schema_files import RegisteredSchema
     from ..predicate import binder as predicates
     from ..predicate import parser
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
     from . import scan as scans
     from .scan import Edge, Scan
 else:
-    store_check = LazyModule("storage_core.checks.store_check")
-    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
     record_batches = LazyModule("storage_core.segments.batches")
     scans = LazyModule("storage_core.store.scan")
     parser = LazyModule("storage_core.predicate.parser")
@@ -415,7 +411,7 @@ class StoreReads:
     def groups(self) -> list[str]:
         """Consumer groups with committed offsets in this store."""
         with typed_metadata_errors():
-            return consumer_groups.names(self._vfs, self._engine.groups_directory)
+            return self._engine.groups.names()
 
     def committed_offsets(self, group: str) -> dict[str, dict[int, int]]:
         """A group's committed offsets by topic and partition; empty for an unknown group.
@@ -423,7 +419,7 @@ class StoreReads:
         A topic that was deleted since has no committed offsets, even if it was created again.
         """
         with typed_metadata_errors():
-            found = consumer_groups.read(self._vfs, self._engine.groups_directory, group)
+            found = self._engine.groups.read(group)
         here = set(self.topics())
         return {
             topic: entry["offsets"]
@@ -434,14 +430,12 @@ class StoreReads:
     def ledger(self) -> list[LedgerEntry]:
         """The versions that applications committed, by application and topic."""
         with typed_metadata_errors():
-            entries = list(self._engine.commits.ledger.entries())
+            entries = self._engine.ledger()
         return sorted(entries, key=lambda entry: (entry.app, entry.topic))
 
     def check(self) -> list[Problem]:
         """Read the whole store and report its problems. Changes nothing."""
-        commits, groups = self._engine.commits, self._engine.groups_directory
-        state = store_check.state_problems(self._vfs, commits.intents, commits.ledger, groups)
-        return [*self._engine.check(), *state]
+        return list(self._engine.check())
 
     def _schema(self, topic: str, published: Published) -> SchemaVersion | None:
         version = published.schema

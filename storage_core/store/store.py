@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .typed_appends import TableLike
     from .typed_topics import ColumnsLike
 else:
-    consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
     protocol = LazyModule("storage_core.commit.protocol")
     typed_appends = LazyModule("storage_core.store.typed_appends")
     typed_topics = LazyModule("storage_core.store.typed_topics")
@@ -72,17 +71,21 @@ class Store(StoreMaintenance):
         config: StoreConfig | None = None,
         isolation: IsolationLevel = "read_committed",
         internal_topics: bool = False,
+        storage: Mapping[str, str] | None = None,
     ) -> Store:
         """Open a log directory.
 
         Args:
-            path: The directory, as a local path or a ``file:`` URI. Other schemes are refused.
-            layout: native, cursus, cursus-broker or rustlog. ``auto`` detects it.
+            path: The directory, as a local path or a ``file:`` URI; or the URL of an object store,
+                such as ``s3://bucket/log``.
+            layout: native, cursus, cursus-broker, rustlog or objects. ``auto`` detects it.
             create: Create a store if the directory is empty or missing (``auto``: a native one).
             config: Settings; topics may override some of them.
             isolation: For a cursus broker: ``read_committed`` stops at its ``.hwm`` and at open
                 transactions; ``read_uncommitted`` reads to the last whole record.
             internal_topics: Include the internal topics (``__…``) of a cursus broker.
+            storage: Options of an object store, by the names of the library ``obstore``: region,
+                endpoint, keys. By default the environment has them. They are never shown.
 
         Raises:
             LayoutNotFoundError: the path is not a log directory, or not a local path.
@@ -90,7 +93,9 @@ class Store(StoreMaintenance):
         settings = StoreConfig() if config is None else config
         arguments.instance("config", settings, StoreConfig, "a StoreConfig or None")
         arguments.one_of("isolation", isolation, get_args(IsolationLevel))
-        vfs, found = open_files(path, layout, create=create, config=settings)
+        if storage is not None:
+            arguments.instance("storage", storage, Mapping, "a mapping of names to texts")
+        vfs, found = open_files(path, layout, create=create, config=settings, storage=storage)
         return cls(vfs, settings, found, isolation, internal_topics)
 
     def create_topic(
@@ -334,7 +339,7 @@ class Store(StoreMaintenance):
 
     def pending_commits(self) -> list[PendingCommit]:
         """Commits that are decided and not finished: interrupted ones, and those that run now."""
-        return self._engine.commits.pending()
+        return self._engine.pending_commits()
 
     def finish_commit(self, transaction: str) -> None:
         """Append the rest of an interrupted commit after the records of another program.
@@ -394,9 +399,8 @@ class Store(StoreMaintenance):
             uuids[topic] = str(self.topic(topic).uuid)
             for partition in ends:
                 self._require_partition(topic, partition)
-        directory, timeout_ms = self._engine.groups_directory, self._config.lock_timeout_ms
         with typed_write_errors(f"committing offsets of group {group!r}"):
-            consumer_groups.commit(self._vfs, directory, group, offsets, uuids, timeout_ms)
+            self._engine.groups.commit(group, offsets, uuids)
 
     def close(self) -> None:
         """Flush, write a checkpoint and close all files. Safe to call twice."""

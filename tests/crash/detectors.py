@@ -22,6 +22,7 @@ from tests.crash import (
     failing_calls,
     interrupted,
     narrow_cuts,
+    object_cuts,
     promises,
     wrong_columns,
     wrong_files,
@@ -107,6 +108,7 @@ COLUMNS: dict[str, Callable[[], None]] = {
 }
 SIMPLE: dict[str, Callable[[], object]] = {
     **narrow_cuts.CUTS,
+    **object_cuts.CUTS,
     "conversions": interrupted.conversions,
     "every change of a merge": interrupted.merges,
     **{

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from storage_core import SchemaVersion, StagedPart, Store, StoreConfig, UpkeepReport
 from storage_core.commit.intents import Intents
+from storage_core.engine.native import NativeEngine
 from storage_core.errors import DamagedLogError, RecoveryNeededError, TopicNotFoundError
 from storage_core.handlers.disk_handler import DiskHandler
 from storage_core.metadata.identity import first_boot
@@ -99,7 +100,9 @@ def _below(vfs: Any) -> MemoryVfs:
 
 
 def _intents(vfs: Any) -> Intents:
-    return Store(_below(vfs), CONFIG)._engine.commits.intents
+    engine = Store(_below(vfs), CONFIG)._engine
+    assert isinstance(engine, NativeEngine)
+    return engine.commits.intents
 
 
 class WatchedStore(Store):
@@ -427,7 +430,7 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
     topics = {topic for topic, _ in view}
     ledger = {
         (entry.app, entry.topic): entry.version
-        for entry in store._engine.commits.ledger.entries()
+        for entry in store._engine.ledger()
         if entry.topic in topics and entry.topic_uuid == str(store.topic(entry.topic).uuid)
     }
     # The ledger knows the last version only; one given up before it is no business of its.
@@ -442,7 +445,7 @@ def check_recovered(vfs: MemoryVfs, store: Store, history: History) -> View:
             if last[txn.app, topic] is not txn or not here:
                 continue
             assert here == {recorded}, f"I7 {txn.app}:{txn.version}: log {here}, {recorded}"
-    assert store._engine.commits.intents.pending() == [], "an intent is left"
+    assert store.pending_commits() == [], "an intent is left"
     for topic in {topic for topic, partition in view if partition == COLUMNS}:
         check_registered(store, topic, history)
     return view

@@ -59,8 +59,8 @@ NOTICED = {
     "ActiveSegment.sync_name > fsync_dir": "appends",
     "ActiveSegment._fsync > fsync": "appends",
     "_File.finish > fsync": "commits",
-    "_TaskFiles.finish > fsync_dir": "commits",
-    "_TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
+    "TaskFiles.finish > fsync_dir": "commits",
+    "TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
     "Tail.adopt_file > fsync_dir": "large commits",
     "Tail._sync_sealed > sync_file > fsync": "sealed segments",
     "make_durable > fsync_dir": "commits",
@@ -73,6 +73,12 @@ NOTICED = {
     "TopicSchemas._replace > fsync_dir": "typed topic",
     f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
+    # Stores of objects
+    "VfsBackend._temporary > fsync": "objects",
+    "VfsBackend._link > fsync_dir": "objects",
+    "VfsBackend.put > fsync_dir": "objects",
+    "VfsBackend._prepare > sync_directories > fsync_dir": "objects after a kill",
+    "VfsBackend._make_durable > fsync_dir": "objects seen by readers",
     # Brokers' directories
     "BrokerCatalog.delete > fsync_dir": "deleted topics in rustlog",
     "BrokerCatalog._change_identity > replace_file > fsync": "killed makers in rustlog",
@@ -107,6 +113,9 @@ ARGUED_HARMLESS = {
        site.endswith(_LOCKS)},
     **{site: "the same folders are synced right after it" for site in every_site() if
        site.endswith(_COVERED)},
+    "VfsBackend._temporary > sync_directories > fsync_dir": (
+        "no file of tmp/ is needed after a crash, and the next writer makes the folder again"
+    ),
     "Catalog.create > sync_directories > fsync_dir": (
         "who writes to a partition first syncs all folders above it"
     ),

@@ -56,7 +56,7 @@ def gc_of(store: Store) -> StagingGc:
 
 
 def apps(store: Store) -> set[str]:
-    return {entry.app for entry in store._engine.commits.ledger.entries()}
+    return {entry.app for entry in store._engine.ledger()}
 
 
 def later(path: Path) -> FaultyVfs:
@@ -154,6 +154,7 @@ def test_a_job_that_is_being_committed_or_aborted_just_now_is_left_alone(tmp_pat
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
+        assert isinstance(store._engine, NativeEngine)
         with store._engine.commits.ledger.lock_names(["busy"], 1000):
             held.set()
             done.wait(30)

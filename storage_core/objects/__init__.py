@@ -1,0 +1,1 @@
+"""Stores made of objects: in an object store, or in a directory without trusted locks."""

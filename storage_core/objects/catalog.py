@@ -1,0 +1,248 @@
+"""The topics of a store of objects, and their logs.
+
+``topics/<name>/<n:020>.json`` names the log of the topic; it is created once. All else is in the
+log: partitions, settings, columns, and that the topic was deleted. So one read of the log sees
+every change, and no commit can follow the deletion. A topic that is created again gets the next
+number and another log. ``<n:020>.deleted`` tells listings of topics that number n is gone.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..config import StoreConfig
+from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
+from ..format.file_names import check_name, check_no_case_clash, is_name
+from ..io import json_files
+from ..metadata import topic_file
+from ..metadata.schema_files import NewSchema, RegisteredSchema
+from ..metadata.topic_file import TopicFile
+from ..schema.fields import SchemaVersion
+from ..vfs import Vfs
+from .backend import read_object
+from .commit_log import CommitLog, Draft
+from .document import damaged
+from .patience import TRANSIENT, PatientBackend
+from .state import Commit, LogState
+
+TOPICS = "topics/"
+_ENTRY = re.compile(r"(\d{20})\.(json|deleted)")
+
+
+class _Known(NamedTuple):
+    number: int
+    log: CommitLog
+
+
+class ObjectCatalog:
+    """Topics by name. Safe for several threads, processes and machines."""
+
+    def __init__(self, backend: PatientBackend, clock: Vfs, config: StoreConfig) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._config = config
+        self._lock = threading.Lock()
+        self._known: dict[str, _Known] = {}
+
+    def names(self) -> list[str]:
+        """All topics, sorted."""
+        last: dict[str, tuple[int, bool]] = {}
+        for info in self._backend.list_after(TOPICS):
+            topic, _, entry = info.key.removeprefix(TOPICS).partition("/")
+            found = _ENTRY.fullmatch(entry)
+            if found is not None and is_name(topic):
+                mark = (int(found[1]), found[2] == "deleted")
+                last[topic] = max(mark, last.get(topic, mark))
+        return sorted(name for name, (_, deleted) in last.items() if not deleted)
+
+    def get(self, topic: str) -> tuple[CommitLog, LogState]:
+        """The log of a topic, and its state now.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist.
+        """
+        check_name("topic", topic)
+        known = self._known.get(topic)
+        if known is not None:
+            state = known.log.refresh()
+            if not state.deleted:
+                return known.log, state
+        found = self._find(topic)
+        if found is not None and (known is None or found.number != known.number):
+            state = found.log.refresh()
+            if not state.deleted:
+                with self._lock:
+                    known = self._known.setdefault(topic, found)
+                    if known.number < found.number:
+                        known = self._known[topic] = found
+                return known.log, state
+        with self._lock:
+            self._known.pop(topic, None)
+        raise self._not_found(topic)
+
+    def log(self, topic: str) -> CommitLog:
+        """The log of a topic, without a look whether it changed since the last one."""
+        known = self._known.get(topic)
+        return self.get(topic)[0] if known is None else known.log
+
+    def open_log(self, log_id: str) -> CommitLog:
+        """A log by its id."""
+        ttl_s = self._config.staging_ttl_ms / 1000
+        return CommitLog(self._backend, self._clock, log_id, ttl_s=ttl_s)
+
+    def create(
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        store_uuid: uuid.UUID,
+        new: NewSchema | None = None,
+    ) -> TopicFile:
+        """Create a topic. On return it is durable and other processes see all of it.
+
+        Raises:
+            TopicExistsError: it exists already.
+        """
+        check_name("topic", topic)
+        topic_file.check_partitions(partitions)
+        now = json_files.timestamp(self._clock)
+        created = TopicFile(
+            uuid.uuid4(), store_uuid, partitions, now, topic_file.check_settings(settings)
+        )
+        schemas: tuple[RegisteredSchema, ...] = ()
+        if new is not None:
+            created = topic_file.as_typed(created, new.key_columns, new.timestamp_column)
+            schemas = (RegisteredSchema(SchemaVersion(1, new.fields), "create", now),)
+        check_no_case_clash(topic, self.names())
+        number = self._free_number(topic)
+        log_id = created.uuid.hex
+        log = self.open_log(log_id)
+        log.begin()
+        published = 1 if schemas else None
+        first = Commit(topic=created, schemas=schemas, published=published, written_at=now)
+        log.commit(lambda state: None if state.topic else Draft(first))
+        self._register(topic, number, log_id)
+        with self._lock:
+            self._known[topic] = _Known(number, log)
+        return created
+
+    def _free_number(self, topic: str) -> int:
+        """The number for a new topic of this name.
+
+        Raises:
+            TopicExistsError: there is one.
+        """
+        found = self._find(topic, with_deleted=True)
+        if found is None:
+            return 0
+        if not found.log.refresh().deleted:
+            raise _exists(topic)
+        return found.number + 1
+
+    def _register(self, topic: str, number: int, log_id: str) -> None:
+        """Give the topic its name: this creates it."""
+        key, tries, until = _key(topic, number), 0, self._backend.patience.deadline()
+        data = json_files.dump({"format": 1, "log": log_id})
+        while True:
+            try:
+                self._backend.create(key, [data])
+                return
+            except (FileExistsError, *TRANSIENT) as error:
+                found = read_object(self._backend, key)
+                if found == data:
+                    return
+                if found is not None:
+                    raise _exists(topic) from error
+                if self._backend.patience.is_over(until):
+                    raise
+                tries += 1
+                self._backend.patience.wait(tries)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic. No commit can follow."""
+        log, _ = self.get(topic)
+        now = json_files.timestamp(self._clock)
+
+        def build(state: LogState) -> Draft | None:
+            return None if state.deleted else Draft(Commit(deleted=True, written_at=now))
+
+        if not log.commit(build).happened:
+            raise self._not_found(topic)
+        with self._lock:
+            known = self._known.pop(topic)
+        self._backend.put(_key(topic, known.number, "deleted"), [b""])
+
+    def change(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
+        """Change the settings or the number of partitions of a topic."""
+        log, _ = self.get(topic)
+
+        def build(state: LogState) -> Draft | None:
+            current = self.require(topic, state)
+            changed = change(current)
+            if changed == current:
+                return None
+            now = json_files.timestamp(self._clock)
+            return Draft(Commit(topic=changed, written_at=now))
+
+        return self.require(topic, log.commit(build).state)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        """Increase a topic to ``total`` partitions. The number never decreases."""
+        topic_file.check_partitions(total)
+
+        def grown(current: TopicFile) -> TopicFile:
+            if total < current.partitions:
+                raise ConfigError(
+                    f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
+                    f"{total}. Create a new topic and copy the records."
+                )
+            return topic_file.with_partitions(current, total)
+
+        return self.change(topic, grown)
+
+    def require(self, topic: str, state: LogState, known: TopicFile | None = None) -> TopicFile:
+        """The topic of a state; ``known`` is what the caller took it for.
+
+        Raises:
+            TopicNotFoundError: it was deleted, or it is another one.
+        """
+        found = state.topic
+        if found is None or state.deleted or (known is not None and known.uuid != found.uuid):
+            raise self._not_found(topic)
+        return found
+
+    def _find(self, topic: str, *, with_deleted: bool = False) -> _Known | None:
+        """The last topic of this name; None if there was none, or a listing says it is deleted."""
+        last = (-1, False)
+        for info in self._backend.list_after(f"{TOPICS}{topic}/"):
+            found = _ENTRY.fullmatch(info.key.rpartition("/")[2])
+            if found is not None:
+                last = max(last, (int(found[1]), found[2] == "deleted"))
+        number, deleted = last
+        if number < 0 or (deleted and not with_deleted):
+            return None
+        key = _key(topic, number)
+        fields = json_files.load(bytes(self._backend.get_ranges(key).whole), key)
+        log_id = fields.get("log")
+        if not isinstance(log_id, str) or not is_name(log_id):
+            raise damaged(key, f"log is {log_id!r}")
+        return _Known(number, self.open_log(log_id))
+
+    def _not_found(self, topic: str) -> TopicNotFoundError:
+        found = ", ".join([name for name in self.names() if name != topic][:20]) or "none"
+        return TopicNotFoundError(
+            f"Topic {topic!r} does not exist in {self._backend.name}. Topics found: {found}.",
+            topic=topic,
+        )
+
+
+def _key(topic: str, number: int, suffix: str = "json") -> str:
+    return f"{TOPICS}{topic}/{number:020d}.{suffix}"
+
+
+def _exists(topic: str) -> TopicExistsError:
+    return TopicExistsError(f"topic {topic!r} already exists.", topic=topic)

@@ -1,0 +1,94 @@
+"""Finding every problem of a store of objects without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..commit.staging import frame_checksum
+from ..errors import BrokenFrameError, StorageError
+from ..format.frame_scan import walk_frames
+from ..io.io_errors import typed_read_errors
+from ..types import Problem
+from .backend import ObjectBackend
+from .catalog import ObjectCatalog
+from .groups import ObjectGroups
+from .object_source import ObjectSource
+from .slices import Slice
+from .state import PartitionState
+
+
+def store_problems(
+    backend: ObjectBackend, catalog: ObjectCatalog, groups: ObjectGroups
+) -> Iterator[Problem]:
+    """Every problem of topics, logs, records and groups."""
+    for topic in catalog.names():
+        try:
+            _, state = catalog.get(topic)
+        except StorageError as error:
+            yield Problem.from_error(error)
+            continue
+        for number, partition in enumerate(state.partitions):
+            yield from _partition_problems(backend, topic, number, partition)
+    for group in groups.names():
+        try:
+            groups.read(group)
+        except StorageError as error:
+            yield Problem.from_error(error)
+
+
+def _partition_problems(
+    backend: ObjectBackend, topic: str, number: int, partition: PartitionState
+) -> Iterator[Problem]:
+    expected = None
+    for each in partition.all():
+        if expected is not None and each.base != expected:
+            yield Problem(
+                "error",
+                "LOG_DAMAGED",
+                f"{topic}-{number}: offsets {expected} to {each.base - 1} are missing.",
+                topic,
+                number,
+                each.path,
+            )
+        expected = each.end
+        yield from slice_problems(backend, topic, number, each)
+
+
+def slice_problems(
+    backend: ObjectBackend, topic: str, partition: int, found: Slice
+) -> Iterator[Problem]:
+    """What is wrong with the bytes of one slice."""
+    try:
+        with typed_read_errors(topic, partition, found.path):
+            try:
+                verify_slice(backend, found)
+            except FileNotFoundError as error:
+                raise BrokenFrameError(f"the object {found.key} is missing") from error
+    except StorageError as error:
+        yield replace(Problem.from_error(error), topic=topic, partition=partition)
+
+
+def verify_slice(backend: ObjectBackend, found: Slice) -> None:
+    """Read a slice and check every byte of it.
+
+    Raises:
+        BrokenFrameError: it is not what its commit says.
+        FileNotFoundError: its object is missing.
+    """
+    source = ObjectSource(backend, found.key, found.position, found.size, lambda: None)
+    checksum = records = 0
+    end = found.base
+    try:
+        for frame in walk_frames(source, found.base, bodies=True):
+            encoded = frame.encoded()
+            checksum = frame_checksum(encoded.buffers, checksum)
+            records += frame.header.records
+            end = frame.end_offset
+    finally:
+        source.close()
+    if (end, records, checksum) != (found.end, found.records, found.checksum):
+        raise BrokenFrameError(
+            f"its commit names {found.records} records up to offset {found.end}, found {records} "
+            f"up to {end}"
+        )

@@ -1,0 +1,389 @@
+"""The engine of stores of objects: topics, appends, commits and reads over logs without locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..commit.commit_state import PendingCommit
+from ..commit.ledger import LedgerEntry
+from ..commit.protocol import CommitRequest, CommitResult
+from ..commit.staging import StageCheck
+from ..config import StoreConfig
+from ..engine.record_kinds import no_columns, require_kind
+from ..errors import (
+    IdentityError,
+    InvalidCommitError,
+    NotWritableError,
+    PartitionNotFoundError,
+)
+from ..format.columns import Columns
+from ..format.file_names import check_name
+from ..io import json_files
+from ..io.caching import LruCache
+from ..log.published import Published
+from ..metadata import topic_file
+from ..metadata.identity import Identity
+from ..metadata.schema_files import NewSchema, RegisteredSchema
+from ..metadata.topic_file import TopicFile
+from ..schema.fields import Field, SchemaVersion
+from ..segments.partition_reader import PartitionReader
+from ..types import OffsetRange, Problem, RecoveryReport
+from ..vfs import Vfs
+from ..vfs.remote import UrlVfs
+from . import identity
+from .backend import ObjectBackend
+from .catalog import ObjectCatalog
+from .checks import store_problems
+from .collector import Collector
+from .commit_log import CommitLog, Draft
+from .commits import ObjectCommits, is_undecided
+from .garbage import Garbage
+from .groups import ObjectGroups
+from .log import ObjectLog
+from .maintenance import ObjectMaintenance
+from .obstore_backend import ObstoreBackend
+from .patience import Patience, PatientBackend
+from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
+from .segments import IndexCache, ObjectSegments
+from .slices import Slice
+from .staging import ObjectStage, encode_run, new_key
+from .state import Commit, LogState, PartitionState
+from .vfs_backend import VfsBackend
+
+# Smaller appends stand in the commit itself: one request for all.
+INLINE_BYTES = 1 << 20
+
+
+def patient(vfs: Vfs, backend: ObjectBackend | None, config: StoreConfig) -> PatientBackend:
+    """The objects of a store, with repeated calls; by default those at its URL, or its files."""
+    patience = Patience(vfs, config.lock_timeout_ms / 1000)
+    if backend is None and isinstance(vfs, UrlVfs):
+        backend = ObstoreBackend(vfs.root, vfs.options)
+    return PatientBackend(VfsBackend(vfs) if backend is None else backend, patience)
+
+
+def create_store(vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = None) -> None:
+    """Make a store, if there is none."""
+    identity.ensure(patient(vfs, backend, config), vfs, config)
+
+
+def has_store(vfs: Vfs, config: StoreConfig) -> bool:
+    """Whether there is a store."""
+    return identity.read(patient(vfs, None, config)) is not None
+
+
+def open_engine(
+    vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = None
+) -> ObjectEngine:
+    """The engine of a store."""
+    return ObjectEngine(vfs, config, patient(vfs, backend, config))
+
+
+class ObjectEngine:
+    """One store of objects. Safe for several threads, processes and machines.
+
+    Every call that depends on what others do reads the log once; if nothing changed, that is one
+    request.
+    """
+
+    name = "objects"
+
+    def __init__(self, vfs: Vfs, config: StoreConfig, backend: PatientBackend) -> None:
+        self._clock = vfs
+        self._config = config
+        self._backend = backend
+        self._catalog = ObjectCatalog(backend, vfs, config)
+        self._collector = Collector(backend, vfs, config, self._catalog)
+        self._commits = ObjectCommits(vfs, config, self._catalog, self._collector)
+        self._cache: IndexCache = LruCache(config.index_cache_segments)
+        self._readers: dict[tuple[str, int], PartitionReader] = {}
+        self._identity: Identity | None = None
+        self.groups = ObjectGroups(backend, vfs)
+
+    def topics(self) -> list[str]:
+        return self._catalog.names()
+
+    def topic(self, topic: str) -> TopicFile:
+        return self._catalog.require(topic, self._catalog.get(topic)[1])
+
+    def high_watermarks(self, topic: str) -> tuple[int, ...]:
+        return self.published(topic).ends
+
+    def published(self, topic: str) -> Published:
+        state = self._catalog.get(topic)[1]
+        return Published(tuple(each.end for each in state.partitions), state.published)
+
+    def recovery_due(self, topic: str, partition: int) -> bool:  # noqa: ARG002
+        """Never: a commit is there or it is not."""
+        return False
+
+    def reader(self, topic: str, partition: int) -> PartitionReader:
+        log = self._catalog.log(topic)
+        reader = self._readers.get((log.prefix, partition))
+        if reader is None:
+            segments = ObjectSegments(
+                self._backend, partial(_partition, log, partition), log.refresh, self._cache
+            )
+            reader = PartitionReader(topic, partition, segments)
+            self._readers[log.prefix, partition] = reader
+        return reader
+
+    def check(self) -> Iterator[Problem]:
+        return store_problems(self._backend, self._catalog, self.groups)
+
+    def require_writable(self) -> None:
+        self._require_identity()
+
+    def _require_identity(self) -> Identity:
+        if self._identity is None:
+            if not self._clock.writable():
+                raise NotWritableError(
+                    f"this user cannot write to {self._backend.name}. Reading works. To write, "
+                    "change the permissions or use another user.",
+                    path="",
+                )
+            self._identity = identity.read(self._backend)
+        if self._identity is None:
+            raise IdentityError(
+                f"{self._backend.name} has no store.json. If this is a store, restore the file "
+                "from a copy.",
+                path="store.json",
+            )
+        return self._identity
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        settings: Mapping[str, Any],
+        new: NewSchema | None = None,
+    ) -> TopicFile:
+        uid = self._require_identity().uuid
+        return self._catalog.create(topic, partitions, settings, uid, new)
+
+    def delete_topic(self, topic: str) -> None:
+        self._catalog.delete(topic)
+
+    def add_partitions(self, topic: str, total: int) -> TopicFile:
+        return self._catalog.add_partitions(topic, total)
+
+    def alter_topic(self, topic: str, settings: Mapping[str, Any]) -> TopicFile:
+        return self._catalog.change(
+            topic, lambda current: topic_file.with_settings(current, settings)
+        )
+
+    def schemas(self, topic: str) -> ObjectSchemas:
+        log = self._catalog.log(topic)
+        if log.state().published is None:
+            raise no_columns(topic)
+        return ObjectSchemas(log)
+
+    def register_schema(
+        self, topic: str, wanted: Sequence[Field], *, add: bool, widen: bool
+    ) -> SchemaVersion:
+        log = self._catalog.get(topic)[0]
+        found: list[SchemaVersion] = []
+
+        def build(state: LogState) -> Draft | None:
+            self._catalog.require(topic, state)
+            schema, is_new = evolved(topic, state, wanted, add=add, widen=widen)
+            found[:] = [schema]
+            now = self._now()
+            new = RegisteredSchema(schema, "write", now)
+            return Draft(Commit(schemas=(new,), written_at=now)) if is_new else None
+
+        log.commit(build)
+        return found[0]
+
+    def add_columns(self, topic: str, columns: Sequence[Field]) -> None:
+        log = self._catalog.get(topic)[0]
+
+        def build(state: LogState) -> Draft | None:
+            self._catalog.require(topic, state)
+            schema, is_new = evolved(topic, state, columns, add=True, widen=False)
+            if schema.version == state.published:
+                return None
+            now = self._now()
+            new = (RegisteredSchema(schema, "alter", now),) if is_new else ()
+            return Draft(Commit(schemas=new, published=schema.version, written_at=now))
+
+        log.commit(build)
+
+    def adopt_schemas(self, topic: str, versions: Sequence[RegisteredSchema]) -> None:
+        log = self._catalog.get(topic)[0]
+
+        def build(state: LogState) -> Draft | None:
+            self._catalog.require(topic, state)
+            new = missing_versions(topic, state, versions)
+            last = versions[-1].schema.version
+            if not new and (state.published or 0) >= last:
+                return None
+            published = max(last, state.published or 0)
+            return Draft(Commit(schemas=new, published=published, written_at=self._now()))
+
+        log.commit(build)
+
+    def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        log = self._catalog.log(topic)
+        known = self._catalog.require(topic, log.state())
+        self._check(topic, known, columns)
+        if not columns.count:
+            end = _partition(log, partition).end
+            return OffsetRange(end, end)
+        run = encode_run(columns, known.config(self._config))
+        inline = run.size <= INLINE_BYTES
+        if inline:
+            # Without indexes: readers get all of it with one request.
+            placed, data = run.placed("", 0)[0]._replace(index_bytes=0, time_index_bytes=0), []
+            data = run.buffers()
+        else:
+            key = new_key(self._clock, "append")
+            placed, data = run.placed(key, 0)
+            self._backend.put(key, data)
+        state = self._append(topic, known, partition, placed, columns, data if inline else [], log)
+        end = state.partitions[partition].end
+        return OffsetRange(end - columns.count, end)
+
+    def _append(
+        self,
+        topic: str,
+        known: TopicFile,
+        partition: int,
+        placed: Slice,
+        columns: Columns,
+        frames: Sequence[Any],
+        log: CommitLog,
+    ) -> LogState:
+        def build(state: LogState) -> Draft:
+            found = self._catalog.require(topic, state, known)
+            _require_partition(topic, found, partition)
+            now, step = self._now(), SchemaStep()
+            if columns.schema is not None:
+                step = merge_step(topic, state, {columns.schema.version}, now)
+            commit = Commit(
+                [(partition, placed)],
+                schemas=step.new,
+                published=step.published,
+                written_at=now,
+            )
+            return Draft(commit, frames, repeatable=False)
+
+        state = log.commit(build).state
+        self._collector.collect_if_due(log, state)
+        return state
+
+    def stage_check(self, topic: str, partition: int) -> StageCheck:
+        known = self.topic(topic)
+        _require_partition(topic, known, partition)
+        return partial(self._check, topic, known)
+
+    def _check(self, topic: str, known: TopicFile, columns: Columns) -> None:
+        require_kind(topic, columns, is_typed=known.is_typed, schemas=lambda: self.schemas(topic))
+
+    def stage(self, job: str, overrides: Mapping[str, Any]) -> ObjectStage:
+        return ObjectStage(
+            self._backend,
+            self._clock,
+            job,
+            lambda topic: self._config_of(topic).override(overrides),
+            self.stage_check,
+        )
+
+    def _config_of(self, topic: str) -> StoreConfig:
+        state = self._catalog.log(topic).state()
+        return self._catalog.require(topic, state).config(self._config)
+
+    def commit(self, request: CommitRequest) -> CommitResult:
+        return self._commits.commit(request)
+
+    def abort(self, job: str, app: str) -> None:  # noqa: ARG002
+        """Delete what the tasks of a job uploaded, unless its commit may still happen.
+
+        Garbage collection deletes it then, if the commit did not happen.
+        """
+        check_name("job", job)
+        if not is_undecided(job):
+            self._collector.drop_job(job)
+
+    def finish_commit(self, transaction: str) -> None:
+        raise self._no_decision(transaction)
+
+    def give_up_commit(self, transaction: str) -> None:
+        raise self._no_decision(transaction)
+
+    def _no_decision(self, transaction: str) -> InvalidCommitError:
+        return InvalidCommitError(
+            f"the commit {transaction} needs no decision: in layout objects a commit is one step."
+        )
+
+    def pending_commits(self) -> list[PendingCommit]:
+        """None: a commit is one step."""
+        return []
+
+    def ledger(self) -> list[LedgerEntry]:
+        return [
+            entry._replace(topic=topic, topic_uuid=str(state.topic and state.topic.uuid))
+            for topic in self.topics()
+            for state in [self._catalog.get(topic)[1]]
+            for entry in state.ledger.values()
+        ]
+
+    def log(self, topic: str, partition: int) -> ObjectLog:
+        log = self._catalog.log(topic)
+        config = self._config_of(topic)
+        append = partial(self.append, topic, partition)
+        return ObjectLog(log.prefix, config, partial(_partition, log, partition), append)
+
+    def roll(self, topic: str, partition: int) -> bool:
+        """Nothing to seal: no slice ever grows."""
+        _require_partition(topic, self.topic(topic), partition)
+        return False
+
+    def maintenance(self, topic: str, partition: int) -> ObjectMaintenance:
+        log, state = self._catalog.get(topic)
+        found = self._catalog.require(topic, state)
+        config = found.config(self._config)
+        return ObjectMaintenance(self._clock, topic, partition, config, found, log)
+
+    def repair(self) -> list[RecoveryReport]:
+        """Nothing can be half done: only temporary files of crashed writers are removed."""
+        self.require_writable()
+        if isinstance(self._backend.inner, VfsBackend):
+            self._backend.inner.sweep()
+        return [
+            RecoveryReport(topic, partition, end)
+            for topic in self.topics()
+            for partition, end in enumerate(self.high_watermarks(topic))
+        ]
+
+    def collect_garbage(self, *, dry_run: bool) -> Garbage:
+        """Delete old commits, and data that no commit names."""
+        return self._collector.collect(dry_run=dry_run)
+
+    def flush(self) -> None:
+        """Nothing waits: every append is durable."""
+
+    def flush_partition(self, topic: str, partition: int) -> None:
+        """Nor here."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _now(self) -> str:
+        return json_files.timestamp(self._clock)
+
+
+def _partition(log: CommitLog, partition: int) -> PartitionState:
+    """A partition in the last known state of its log."""
+    return log.state().partitions[partition]
+
+
+def _require_partition(topic: str, found: TopicFile, partition: int) -> None:
+    if not 0 <= partition < found.partitions:
+        raise PartitionNotFoundError(
+            f"topic {topic!r} has no partition {partition}; its partitions are 0 to "
+            f"{found.partitions - 1}.",
+            topic=topic,
+        )

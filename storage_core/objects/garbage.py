@@ -1,0 +1,97 @@
+"""Garbage collection: old commits of a log, and data that no commit names.
+
+The order matters: the boundary is raised before the first commit is deleted. A writer that creates
+a deleted number again then finds the boundary above it, and knows that its commit did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ..io import json_files
+from .commit_log import CommitLog, parse_listing
+from .state import LogState
+
+DATA = "data"
+_HOUR = "%Y%m%d%H"
+_BATCH = 500
+
+
+class Garbage(NamedTuple):
+    """What garbage collection deletes: objects, and how many bytes they have."""
+
+    keys: tuple[str, ...] = ()
+    size: int = 0
+
+    def plus(self, other: Garbage) -> Garbage:
+        return Garbage((*self.keys, *other.keys), self.size + other.size)
+
+
+def time_text(moment_us: int) -> str:
+    """A time as documents write it; texts are ordered as the times are."""
+    moment = datetime.fromtimestamp(moment_us / 1e6, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def hour_of(moment_us: int) -> str:
+    """The hour prefix of data that is uploaded at a time."""
+    return datetime.fromtimestamp(moment_us / 1e6, tz=UTC).strftime(_HOUR)
+
+
+def live_keys(states: Iterable[LogState]) -> set[str]:
+    """The objects that the records of some logs stand in."""
+    return {
+        each.key
+        for state in states
+        if not state.deleted
+        for partition in state.partitions
+        for each in partition.all()
+    }
+
+
+def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool) -> Garbage:
+    """Delete the commits and checkpoints of a log that the last old checkpoint makes superfluous.
+
+    Commits whose inline records are still in the log stay.
+    """
+    state = log.refresh()
+    listed = list(log.backend.list_after(log.prefix))
+    commits, checkpoints = parse_listing(log.prefix, (info.key for info in listed))
+    kept = _last_old(log, checkpoints, time_text(log.clock.now_us() - ttl_us))
+    boundary, tag = log.read_boundary()
+    if kept is None and not boundary:
+        return Garbage()
+    below = max(boundary, 0 if kept is None else kept + 1)
+    if below > boundary and not dry_run:
+        # Raises if another collector was first: then it deletes, and the next run the rest.
+        data = json_files.dump({"number": below})
+        log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
+    live = live_keys([state])
+    names = {f"{log.prefix}{number:020d}.commit" for number in commits if number < below}
+    names |= {
+        f"{log.prefix}{number:020d}.checkpoint" for number in checkpoints if number < below - 1
+    }
+    found = [info for info in listed if info.key in names and info.key not in live]
+    garbage = Garbage(tuple(info.key for info in found), sum(info.size for info in found))
+    if not dry_run:
+        # Checkpoints first: a reader must not start from one and miss the commits after it.
+        delete(log, sorted(garbage.keys, key=lambda key: (key.endswith(".commit"), key)))
+    return garbage
+
+
+def _last_old(log: CommitLog, checkpoints: list[int], before: str) -> int | None:
+    """The last checkpoint that was written before a time."""
+    for number in reversed(checkpoints):
+        try:
+            if log.read_checkpoint(number)[1] < before:
+                return number
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def delete(log: CommitLog, keys: list[str]) -> None:
+    for at in range(0, len(keys), _BATCH):
+        log.backend.delete(keys[at : at + _BATCH])

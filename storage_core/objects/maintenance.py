@@ -1,0 +1,171 @@
+"""Maintenance of one partition of objects: each operation is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..config import Compression, StoreConfig
+from ..errors import ConfigError, StoppedError
+from ..io import json_files
+from ..maintenance.partition import PartitionMaintenance
+from ..maintenance.report import Pace, UpkeepReport
+from ..maintenance.retention import has_limits, segments_to_drop
+from ..metadata.topic_file import TopicFile
+from ..segments.damage import Damage
+from ..segments.listing import Listing
+from ..segments.sealed import Sealed
+from ..types import Problem
+from ..vfs import Vfs
+from .checks import slice_problems
+from .commit_log import CommitLog, Draft
+from .slices import Slice
+from .state import Commit, LogState, PartitionState
+
+
+class ObjectMaintenance(PartitionMaintenance):
+    """One partition. Removing records is a trim in a commit: garbage collection frees the space."""
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        topic: str,
+        partition: int,
+        config: StoreConfig,
+        known: TopicFile,
+        log: CommitLog,
+    ) -> None:
+        super().__init__(vfs, topic, partition, config, str(known.uuid))
+        self._log = log
+
+    def _state(self) -> PartitionState:
+        return self._log.refresh().partitions[self.partition]
+
+    def listing(self) -> Listing:
+        state = self._state()
+        bases = [max(each.base, state.start) for each in state.all()]
+        names = (*(each.path for each in state.all()), "")
+        return Listing("", (*bases, state.end), names=names)
+
+    def high_watermark(self) -> int:
+        return self._state().end
+
+    def largest_timestamp(self, base: int, path: str) -> int:
+        for each in self._state().all():
+            if each.path == path or each.base == base:
+                return each.largest
+        return 0
+
+    def expired(self, keep_from: int | None) -> list[int]:
+        return self._expired(self._state(), keep_from)
+
+    def _expired(self, state: PartitionState, keep_from: int | None) -> list[int]:
+        """Bases of the slices that the topic's limits no longer cover; the last one stays."""
+        if not has_limits(self.config):
+            return []
+        slices = state.all()
+        count = segments_to_drop(
+            [each.size for each in slices],
+            lambda position: slices[position].largest,
+            now_us=self.vfs.now_us(),
+            retention_ms=self.config.retention_ms,
+            retention_bytes=self.config.retention_bytes,
+            ends=[each.end for each in slices],
+            keep_from=keep_from,
+        )
+        return [max(each.base, state.start) for each in slices[:count]]
+
+    def retain(self, keep_from: int | None) -> list[int]:
+        dropped: list[int] = []
+
+        def build(state: LogState) -> Draft | None:
+            here = state.partitions[self.partition]
+            dropped[:] = self._expired(here, keep_from)
+            return self._trim(here, here.all()[len(dropped)].base) if dropped else None
+
+        self._log.commit(build)
+        return dropped
+
+    def _trim(self, here: PartitionState, offset: int) -> Draft | None:
+        if offset <= here.start:
+            return None
+        now = json_files.timestamp(self.vfs)
+        return Draft(Commit(trims={self.partition: offset}, written_at=now))
+
+    def planned_deletion(self, offset: int, end: int, pace: Pace) -> UpkeepReport:  # noqa: ARG002
+        pace.begin("delete_records", self.topic, self.partition, 0)
+        return self._deletion(self._state(), offset, done=False)
+
+    def delete_before(self, offset: int, pace: Pace) -> UpkeepReport:
+        pace.begin("delete_records", self.topic, self.partition, 0)
+        before: list[PartitionState] = []
+
+        def build(state: LogState) -> Draft | None:
+            before[:] = [state.partitions[self.partition]]
+            return self._trim(before[0], offset)
+
+        self._log.commit(build)
+        return self.with_start(self._deletion(before[0], offset, done=True))
+
+    def _deletion(self, state: PartitionState, offset: int, *, done: bool) -> UpkeepReport:
+        gone = [each for each in state.all() if each.end <= offset]
+        return UpkeepReport(
+            "delete_records",
+            self.topic,
+            self.partition,
+            segments_before=len(gone),
+            bytes_before=sum(each.size for each in gone),
+            start_offset=max(state.start, offset),
+            done=done or offset <= state.start,
+        )
+
+    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:  # noqa: ARG002
+        raise self._refused("compact")
+
+    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:  # noqa: ARG002
+        raise self._refused("merge")
+
+    def recompress(
+        self,
+        pace: Pace,  # noqa: ARG002
+        *,
+        compression: Compression,  # noqa: ARG002
+        level: int,  # noqa: ARG002
+        before_us: int | None,  # noqa: ARG002
+        dry_run: bool,  # noqa: ARG002
+    ) -> UpkeepReport:
+        raise self._refused("recompress")
+
+    def _refused(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"{what} is not available in layout objects yet. Convert the topic to a native store."
+        )
+
+    def damage(self) -> list[Damage]:
+        raise self._refused("damage")
+
+    def skip(self, start: int, end: int) -> str | None:  # noqa: ARG002
+        raise self._refused("skip")
+
+    def scrub(self, pace: Pace) -> UpkeepReport:
+        report = UpkeepReport("scrub", self.topic, self.partition)
+        slices: Sequence[Slice] = self._state().all()
+        try:
+            total = sum(each.size for each in slices)
+            pace.begin("scrub", self.topic, self.partition, total)
+            for each in slices:
+                problems = tuple(
+                    slice_problems(self._log.backend, self.topic, self.partition, each)
+                )
+                if problems and each not in self._state().all():
+                    problems = ()  # removed or replaced meanwhile
+                pace.advance(each.size)
+                report = replace(
+                    report.counted(each.size, each.size), problems=(*report.problems, *problems)
+                )
+        except StoppedError:
+            report = report.stopped()
+        return self.with_start(report)
+
+    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+        raise NotImplementedError  # scrub reads slices, not files

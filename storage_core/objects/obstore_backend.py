@@ -1,0 +1,160 @@
+"""Objects in S3, Google Cloud Storage or Azure, by the library ``obstore``.
+
+The library is imported at the first call: it must not be used in a process that forks afterwards.
+It repeats no call by itself, because a create that is repeated unseen finds its own object. No
+error shows a credential.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ..errors import ConfigError
+from ..vfs import Buffer
+from .backend import Contents, ObjectInfo
+
+_CHUNK = 1000
+_TIMEOUT = "60s"
+_SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")
+_SECRET_OPTION = re.compile(r"(?i)key|secret|token|password|sas|credential")
+
+
+class ObstoreBackend:
+    """Objects below a URL. Safe for several threads."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        self._url = url
+        self._options = dict(options)
+        self._secrets = [
+            value for name, value in options.items() if value and _SECRET_OPTION.search(name)
+        ]
+
+    @property
+    def name(self) -> str:
+        return self._url
+
+    @cached_property
+    def _library(self) -> Any:
+        try:
+            return importlib.import_module("obstore")
+        except ImportError as error:
+            raise ConfigError(
+                f"{self._url} needs the package obstore. Install cursus-spark[objects]."
+            ) from error
+
+    @cached_property
+    def _store(self) -> Any:
+        opened: Any = importlib.import_module("obstore.store")
+        client: dict[str, Any] = {"timeout": _TIMEOUT}
+        if any(value.startswith("http://") for value in self._options.values()):
+            client["allow_http"] = True
+        try:
+            return opened.from_url(
+                self._url,
+                config=self._options,
+                client_options=client,
+                retry_config={"max_retries": 0},
+            )
+        except Exception as error:
+            raise ConfigError(f"{self._url} cannot be opened: {self._text(error)}") from None
+
+    def create(self, key: str, data: Sequence[Buffer]) -> None:
+        self._put(key, data, "create")
+
+    def put(self, key: str, data: Sequence[Buffer]) -> None:
+        self._put(key, data, "overwrite")
+
+    def replace_if(self, key: str, data: Sequence[Buffer], tag: str | None) -> None:
+        try:
+            self._put(key, data, "create" if tag is None else {"e_tag": tag})
+        except FileNotFoundError as error:
+            if tag is None:
+                raise
+            raise FileExistsError(errno.EEXIST, "the object is gone", key) from error
+
+    def _put(self, key: str, data: Sequence[Buffer], mode: Any) -> None:
+        whole = b"".join(data)
+        # A condition holds for a single request only.
+        multipart = None if mode == "overwrite" else False
+        try:
+            self._library.put(self._store, key, whole, mode=mode, use_multipart=multipart)
+        except self._errors as error:
+            raise self._typed(error, key) from None
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]] | None = None) -> Contents:
+        try:
+            if ranges is None:
+                found = self._library.get(self._store, key)
+                return Contents((memoryview(found.bytes()),), found.meta["e_tag"])
+            wanted = [(at, size) for at, size in ranges if size]
+            pieces = iter(
+                self._library.get_ranges(
+                    self._store,
+                    key,
+                    starts=[at for at, _ in wanted],
+                    lengths=[size for _, size in wanted],
+                )
+                if wanted
+                else ()
+            )
+            return Contents(
+                tuple(memoryview(next(pieces)) if size else memoryview(b"") for _, size in ranges)
+            )
+        except self._errors as error:
+            raise self._typed(error, key) from None
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        found = []
+        try:
+            offset = after or None
+            for batch in self._library.list(
+                self._store, prefix.rstrip("/"), offset=offset, chunk_size=_CHUNK
+            ):
+                # Some servers ignore where a listing should begin.
+                found += [
+                    ObjectInfo(each["path"], each["size"])
+                    for each in batch
+                    if each["path"].startswith(prefix) and each["path"] > after
+                ]
+        except self._errors as error:
+            raise self._typed(error, prefix) from None
+        return iter(sorted(found))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        try:
+            if keys:
+                self._library.delete(self._store, list(keys))
+        except self._errors as error:
+            found = self._typed(error, keys[0])
+            if not isinstance(found, FileNotFoundError):
+                raise found from None
+
+    @cached_property
+    def _errors(self) -> tuple[type[BaseException], ...]:
+        exceptions = self._library.exceptions
+        return (exceptions.BaseError, FileNotFoundError, PermissionError, OSError)
+
+    def _typed(self, error: BaseException, key: str) -> OSError:
+        exceptions, text = self._library.exceptions, self._text(error)
+        if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
+            return FileNotFoundError(errno.ENOENT, text, key)
+        if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+            return FileExistsError(errno.EEXIST, text, key)
+        denied = exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+        if isinstance(error, denied | PermissionError):
+            return PermissionError(errno.EACCES, text, key)
+        if isinstance(error, exceptions.NotSupportedError | exceptions.InvalidPathError):
+            return OSError(errno.ENOTSUP, text, key)
+        return ConnectionError(errno.EIO, text, key)
+
+    def _text(self, error: BaseException) -> str:
+        """The first line of an error, without credentials."""
+        text = str(error).strip().splitlines()[0][:400] if str(error).strip() else repr(error)
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _SECRET.sub(r"\1***", text)

@@ -1,0 +1,130 @@
+"""The slices of a partition as segments: what its reader lists and opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import BrokenFrameError
+from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
+from ..io.caching import LruCache
+from ..segments.listing import Listing
+from ..segments.segment_reader import FrameReader
+from ..types import TimeBounds
+from .backend import ObjectBackend
+from .object_source import ObjectSource
+from .slices import Place, parse_path
+from .state import PartitionState
+
+_LAST_TIMESTAMP = (1 << 63) - 1
+_NOWHERE = Place("", 0, 0, 0, 0, 0)
+Indexes = tuple[SparseIndex, TimeIndex | None]
+IndexCache = LruCache[str, Indexes]
+
+
+class SliceReader(FrameReader):
+    """One slice opened for reading."""
+
+    def __init__(
+        self,
+        backend: ObjectBackend,
+        place: Place,
+        cache: IndexCache,
+        on_missing: Callable[[], object],
+    ) -> None:
+        source = ObjectSource(backend, place.key, place.position, place.size, on_missing)
+        super().__init__(place.base, source)
+        self._backend = backend
+        self._place = place
+        self._cache = cache
+        self._ranges = source
+
+    def entries(self) -> SparseIndex:
+        return self._indexes()[0]
+
+    def known_times(self) -> TimeIndex | None:
+        return self._indexes()[1]
+
+    def close(self) -> None:
+        self._ranges.close()
+
+    def _indexes(self) -> Indexes:
+        if not self._place.index_bytes:
+            return NO_INDEX, None
+        key = f"{self._place.key}@{self._place.base}:{self._place.position}"
+        return self._cache.get(key, self._load)
+
+    def _load(self) -> Indexes:
+        """Both indexes in one request; if they are damaged, the frames alone are read."""
+        key, base, position, size, index_bytes, time_bytes = self._place
+        found = self._backend.get_ranges(key, [(position + size, index_bytes + time_bytes)])
+        data = bytes(found.pieces[0])
+        offsets = parse_sealed("offset", data[:index_bytes], size)
+        times = parse_sealed("time", data[index_bytes:], size)
+        return (
+            NO_INDEX if offsets is None else SparseIndex(offsets[0] + base, offsets[1]),
+            None if times is None else TimeIndex(times[0], times[1] + base),
+        )
+
+
+class ObjectSegments:
+    """The slices of one partition, for its reader. Safe for several threads.
+
+    A listing ends with an empty segment at the end of the log, because no slice ever grows.
+
+    Args:
+        backend: The objects.
+        state: The partition in the last known state of its log.
+        refresh: Reads the state again; called when an object is missing.
+        cache: Parsed indexes.
+    """
+
+    def __init__(
+        self,
+        backend: ObjectBackend,
+        state: Callable[[], PartitionState],
+        refresh: Callable[[], object],
+        cache: IndexCache,
+    ) -> None:
+        self._backend = backend
+        self._state = state
+        self._refresh = refresh
+        self._cache = cache
+        self._listed: tuple[PartitionState | None, Listing] = (None, Listing(""))
+        self._bounds: dict[str, TimeBounds] = {}
+
+    def listing(self) -> Listing:
+        state = self._state()
+        known, listing = self._listed
+        if known is not state:
+            found = state.all()
+            bases = [max(each.base, state.start) for each in found]
+            names = (*(each.path for each in found), "")
+            listing = Listing("", (*bases, state.end), names=names)
+            self._listed = (state, listing)
+            self._bounds = {
+                name: TimeBounds(each.smallest, each.largest)
+                for name, each in zip(names, found, strict=False)
+            }
+        return listing
+
+    def open(self, base: int, listing: Listing) -> SliceReader:
+        path = listing.path(base)
+        place = parse_path(path) if path else _NOWHERE._replace(base=base)
+        return SliceReader(self._backend, place, self._cache, self._refresh)
+
+    def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
+        self.listing()
+        found = self._bounds.get(listing.path(base))
+        return TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP) if found is None else found
+
+    def end_of(self, base: int, listing: Listing) -> int:
+        return listing.following(base) or base
+
+    def sizes(self, listing: Listing) -> list[int | None]:
+        return [parse_path(path).size if path else None for path in listing.paths()]
+
+    def explained(self, base: int, listing: Listing, error: BrokenFrameError) -> BrokenFrameError:  # noqa: ARG002
+        return error
+
+    def raise_damage(self) -> None:
+        """Never raises: nothing stands after the last commit."""

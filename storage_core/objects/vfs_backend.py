@@ -1,0 +1,240 @@
+"""Objects as files of a directory, without any lock: works on NFS and EFS too.
+
+A file is written and synced as ``tmp/<uuid>`` and gets its name by a link, which fails if the name
+exists. The directory is synced before the call returns. A crash leaves at most a file in ``tmp/``.
+
+A file system has no conditional replacement. A key that ``replace_if`` writes is therefore a
+directory ``<key>~`` of numbered versions: the highest is the object, its number is the tag, and the
+next number is created by a link. Old versions are removed after a minute, when no replacement can
+be under way that does not know them.
+"""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from ..io.caching import may_cache_listing
+from ..io.durable import opened, parent, sync_directories, write_all
+from ..vfs import Buffer, Vfs
+from .backend import Contents, ObjectInfo
+
+TEMPORARY = "tmp"
+_VERSIONS = "~"
+_KEPT_NS = 60 * 10**9
+_LONGEST_REPLACEMENT_S = 30.0
+_ABANDONED_NS = 3600 * 10**9
+
+
+class VfsBackend:
+    """Objects below the root of a vfs. Safe for several threads, processes and machines."""
+
+    def __init__(self, vfs: Vfs) -> None:
+        self._vfs = vfs
+        self._ready: set[str] = set()
+        self._synced: dict[str, tuple[int, tuple[int, int]]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._vfs.root
+
+    def create(self, key: str, data: Sequence[Buffer]) -> None:
+        temporary = self._temporary(data)
+        try:
+            self._link(temporary, key)
+        finally:
+            self._vfs.unlink(temporary)
+
+    def put(self, key: str, data: Sequence[Buffer]) -> None:
+        temporary = self._temporary(data)
+        try:
+            self._prepare(parent(key))
+            self._vfs.rename(temporary, key)
+        except OSError:
+            with suppress(OSError):
+                self._vfs.unlink(temporary)
+            raise
+        self._vfs.fsync_dir(parent(key))
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]] | None = None) -> Contents:
+        try:
+            pieces = self._read(key, ranges)
+            tag = None
+        except FileNotFoundError:
+            pieces, tag = self._read_version(key, ranges)
+            key = f"{key}{_VERSIONS}/"
+        if ranges is None:
+            self._make_durable(parent(key))
+        return Contents(pieces, tag)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        found = sorted(self._walk(prefix.rstrip("/")))
+        return (info for info in found if info.key > after)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                self._vfs.unlink(key)
+            except FileNotFoundError:
+                self._delete_versions(key)
+            self._remove_empty(parent(key))
+
+    def replace_if(self, key: str, data: Sequence[Buffer], tag: str | None) -> None:
+        directory, since = f"{key}{_VERSIONS}", self._vfs.monotonic()
+        versions = self._versions(directory)
+        current = versions[-1] if versions else None
+        if current != tag:
+            raise FileExistsError(errno.EEXIST, f"the object has tag {current}, not {tag}", key)
+        temporary = self._temporary(data)
+        try:
+            self._link(temporary, f"{directory}/{int(current or 0) + 1:020d}")
+        finally:
+            self._vfs.unlink(temporary)
+        if self._vfs.monotonic() - since > _LONGEST_REPLACEMENT_S:
+            # The number may have been taken and removed meanwhile.
+            raise OSError(errno.ETIMEDOUT, "the replacement took too long to be sure of it", key)
+        self._sweep_versions(directory, versions)
+
+    def sweep(self) -> int:
+        """Remove what crashed writers left in ``tmp/``; return how many files."""
+        removed = 0
+        with suppress(FileNotFoundError):
+            for name in self._vfs.listdir(TEMPORARY):
+                path = f"{TEMPORARY}/{name}"
+                stat = self._vfs.stat(path)
+                if stat is None or self._age_ns(stat.modified_ns) < _ABANDONED_NS:
+                    continue
+                with suppress(FileNotFoundError):
+                    self._vfs.unlink(path)
+                    removed += 1
+        return removed
+
+    def _age_ns(self, modified_ns: int) -> int:
+        return self._vfs.now_us() * 1000 - modified_ns
+
+    def _temporary(self, data: Sequence[Buffer]) -> str:
+        if TEMPORARY not in self._ready:
+            sync_directories(self._vfs, TEMPORARY)
+            self._ready.add(TEMPORARY)
+        path = f"{TEMPORARY}/{uuid.uuid4()}"
+        with opened(self._vfs, path, "create") as fd:
+            try:
+                write_all(self._vfs, fd, data, 0)
+                self._vfs.fsync(fd)
+                self._vfs.make_read_only(fd)
+            except OSError:
+                with suppress(OSError):
+                    self._vfs.unlink(path)
+                raise
+        return path
+
+    def _prepare(self, directory: str) -> None:
+        """Make a directory durable, once: its creator may have crashed before its sync."""
+        if directory not in self._ready:
+            sync_directories(self._vfs, directory)
+            self._ready.add(directory)
+
+    def _link(self, temporary: str, path: str) -> None:
+        directory = parent(path)
+        self._prepare(directory)
+        try:
+            try:
+                self._vfs.link(temporary, path)
+            except FileNotFoundError:  # the directory was empty, and was removed
+                self._ready.discard(directory)
+                self._prepare(directory)
+                self._vfs.link(temporary, path)
+        except FileExistsError:
+            # NFS answers so too if it repeated a call whose reply was lost.
+            ours, found = self._vfs.stat(temporary), self._vfs.stat(path)
+            if ours is None or found is None or ours.identity != found.identity:
+                raise
+        self._vfs.fsync_dir(directory)
+
+    def _read(self, path: str, ranges: Sequence[tuple[int, int]] | None) -> tuple[memoryview, ...]:
+        with opened(self._vfs, path, "read") as fd:
+            if ranges is None:
+                ranges = [(0, self._vfs.fstat(fd).size)]
+            return tuple(
+                memoryview(self._vfs.pread(fd, size, position)) for position, size in ranges
+            )
+
+    def _read_version(
+        self, key: str, ranges: Sequence[tuple[int, int]] | None
+    ) -> tuple[tuple[memoryview, ...], str]:
+        directory = f"{key}{_VERSIONS}"
+        while True:
+            versions = self._versions(directory)
+            if not versions:
+                raise FileNotFoundError(errno.ENOENT, "there is no such object", key)
+            with suppress(FileNotFoundError):  # replaced, and removed, since it was listed
+                return self._read(f"{directory}/{versions[-1]}", ranges), versions[-1]
+
+    def _make_durable(self, directory: str) -> None:
+        """Sync a directory before the caller relies on what it found there.
+
+        The writer's link is visible before its sync. A reader must not act on a commit that a power
+        cut takes back.
+        """
+        stat = self._vfs.stat(directory)
+        if stat is None or self._synced.get(directory) == (stat.modified_ns, stat.identity):
+            return
+        try:
+            self._vfs.fsync_dir(directory)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EINVAL, errno.ENOENT, errno.EACCES):
+                raise
+        if may_cache_listing(self._vfs, stat):
+            self._synced[directory] = (stat.modified_ns, stat.identity)
+
+    def _walk(self, directory: str) -> Iterator[ObjectInfo]:
+        try:
+            names = self._vfs.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        sizes = self._vfs.sizes(directory, "")
+        for name in names:
+            path = f"{directory}/{name}" if directory else name
+            if name in sizes:
+                yield ObjectInfo(path, sizes[name])
+            elif name.endswith(_VERSIONS):
+                versions = self._versions(path)
+                stat = self._vfs.stat(f"{path}/{versions[-1]}") if versions else None
+                if stat is not None:
+                    yield ObjectInfo(path.removesuffix(_VERSIONS), stat.size)
+            else:
+                yield from self._walk(path)
+
+    def _versions(self, directory: str) -> list[str]:
+        try:
+            return sorted(name for name in self._vfs.listdir(directory) if name.isdecimal())
+        except FileNotFoundError:
+            return []
+
+    def _sweep_versions(self, directory: str, versions: Sequence[str]) -> None:
+        for name in versions[:-1]:
+            path = f"{directory}/{name}"
+            stat = self._vfs.stat(path)
+            if stat is not None and self._age_ns(stat.modified_ns) > _KEPT_NS:
+                with suppress(OSError):
+                    self._vfs.unlink(path)
+
+    def _delete_versions(self, key: str) -> None:
+        directory = f"{key}{_VERSIONS}"
+        for name in self._versions(directory):
+            with suppress(FileNotFoundError):
+                self._vfs.unlink(f"{directory}/{name}")
+        with suppress(OSError):
+            self._vfs.rmdir(directory)
+
+    def _remove_empty(self, directory: str) -> None:
+        """Remove directories that have become empty, but those at the top."""
+        while "/" in directory:
+            try:
+                self._vfs.rmdir(directory)
+            except OSError:
+                return
+            self._ready.discard(directory)
+            directory = parent(directory)

@@ -1,0 +1,227 @@
+"""The commit log: its protocol against a model, and its rules one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from storage_core.errors import CommitUnknownError, DamagedMetadataError, WriteFailedError
+from storage_core.objects import commit_log
+from storage_core.objects.commit_log import CommitLog, Draft
+from storage_core.objects.garbage import collect_log
+from storage_core.objects.slices import Slice
+from storage_core.objects.state import Commit, LogState, Transaction, state_fields
+from tests.support.objects_world import TOPIC, TTL_S, World, names
+
+TROUBLE = {
+    "others act": 0.1,
+    "lost request": 0.03,
+    "lost reply": 0.05,
+    "delayed": 0.05,
+    "delivery": 0.3,
+    "overlap": 0.05,
+    "repeated": 0.03,
+    "read fails": 0.03,
+    "stale list": 0.0,
+    "hours pass": 0.3,
+    "collect": 0.2,
+    "read": 0.3,
+}
+CALM: dict[str, float] = {}
+
+
+@pytest.fixture(autouse=True)
+def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
+
+
+def run(random: Random, steps: int, **changed: float) -> World:
+    world = World(random, {**TROUBLE, **changed})
+    for _ in range(steps):
+        world.act()
+    world.check_end()
+    return world
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 80),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([0.02, 0.1, 0.2]),
+)
+def test_no_trouble_breaks_the_log(seed: int, steps: int, stale: float, sleepy: float) -> None:
+    run(Random(seed), steps, **{"stale list": stale, "others act": sleepy})
+
+
+def test_the_model_meets_what_it_is_for() -> None:
+    worlds = [run(Random(seed), 120) for seed in range(12)]
+    assert sum(world.ghosts for world in worlds) > 0
+    assert sum(world.unknown for world in worlds) > 0
+    assert sum(len(world.acknowledged) for world in worlds) > 300
+    worlds = [run(Random(seed), 120, **{"stale list": 0.3}) for seed in range(4)]
+    assert sum(world.stale_lists for world in worlds) > 0
+
+
+def piece(name: str = "data/x", records: int = 1) -> Slice:
+    return Slice(0, records, name, 0, 100, 0, 0, records, 0, 0, 0)
+
+
+def adding(name: str, who: Transaction | None = None) -> Callable[[LogState], Draft | None]:
+    def build(state: LogState) -> Draft | None:
+        if who is not None and state.has_version(who.app, who.version, exact=True):
+            return None
+        topic = TOPIC if state.topic is None else None
+        commit = Commit([(0, piece(name))], who, topic=topic, written_at="now")
+        return Draft(commit, repeatable=who is not None)
+
+    return build
+
+
+def calm(writers: int = 2) -> World:
+    return World(Random(1), CALM, writers)
+
+
+def filled(world: World, commits: int) -> CommitLog:
+    for number in range(commits):
+        world.logs[0].commit(adding(f"data/{number}"))
+    return world.logs[0]
+
+
+def test_a_warm_poll_is_one_read_that_finds_nothing() -> None:
+    world = calm()
+    filled(world, 7)
+    log = world.logs[1]
+    log.refresh()
+    calls: list[str] = []
+    read = log.backend.get_ranges
+
+    def counted(key: str, ranges: Any = None) -> object:
+        calls.append(key)
+        return read(key, ranges)
+
+    log.backend.get_ranges = counted  # type: ignore[method-assign, assignment]
+    log.refresh()
+    assert calls == ["logs/log/00000000000000000007.commit"]
+
+
+def test_the_state_of_a_cold_reader_is_that_of_the_writer() -> None:
+    world = calm()
+    who = Transaction("app", 7, plain=False)
+    log = filled(world, 10)
+    log.commit(adding("data/v", who))
+    log.commit(lambda _: Draft(Commit(trims={0: 4}, written_at="now")))
+    assert state_fields(world.logs[1].refresh()) == state_fields(log.state())
+    assert log.state().partitions[0].start == 4
+    assert names(log.state(), 0)[0] == "data/4"
+    assert world.logs[1].commit(adding("data/again", who)).happened is False
+
+
+def test_an_inline_slice_stands_in_the_commit() -> None:
+    world = calm()
+
+    def build(_: LogState) -> Draft:
+        inline = piece("")._replace(position=8, size=4)
+        return Draft(
+            Commit([(0, inline)], topic=TOPIC, written_at="x" * 999), [b"12345678", b"abcd"]
+        )
+
+    state = world.logs[0].commit(build).state
+    assert state_fields(state) == state_fields(world.logs[1].refresh())
+    found = state.partitions[0].all()[0]
+    assert found.key == "logs/log/00000000000000000000.commit"
+    data = world.store.get_ranges(found.key, [(found.position, found.size)]).pieces[0]
+    assert bytes(data) == b"abcd"
+
+
+def test_a_writer_that_slept_through_garbage_collection_does_not_win() -> None:
+    world = calm()
+    filled(world, 4)
+    sleeper = world.logs[1]
+    sleeper.refresh()
+    create = sleeper.backend.create
+
+    def late(key: str, data: object) -> None:
+        sleeper.backend.create = create  # type: ignore[method-assign]
+        for _ in range(9):
+            world.logs[0].commit(adding(f"data/other{len(world.canonical)}"))
+        world.time_s += 2 * TTL_S
+        assert collect_log(world.logs[0], TTL_S * 10**6, dry_run=False).keys
+        create(key, data)  # type: ignore[arg-type]
+
+    sleeper.backend.create = late  # type: ignore[method-assign]
+    done = sleeper.commit(adding("data/late", Transaction("app", 1, plain=False)))
+    assert world.ghosts == 1
+    assert done.state.number == 13
+    sleeper.backend.create = late  # type: ignore[method-assign]
+    with pytest.raises(CommitUnknownError, match="slept"):
+        sleeper.commit(adding("data/plain"))
+    world.check_end()
+
+
+def test_a_reader_that_slept_reads_the_checkpoint() -> None:
+    world = calm()
+    filled(world, 4)
+    world.logs[1].refresh()
+    for each in range(9):
+        world.logs[0].commit(adding(f"data/more{each}"))
+    world.time_s += 2 * TTL_S
+    collect_log(world.logs[0], TTL_S * 10**6, dry_run=False)
+    assert world.logs[1].refresh().number == 12
+
+
+def test_garbage_collection_keeps_commits_with_inline_records() -> None:
+    world = calm()
+    log = world.logs[0]
+    inline = Draft(Commit([(0, piece(""))], topic=TOPIC, written_at="now"), [b"x" * 100])
+    log.commit(lambda _: inline)
+    filled(world, 9)
+    world.time_s += 2 * TTL_S
+    planned = collect_log(log, TTL_S * 10**6, dry_run=True)
+    assert log.boundary() == 0
+    assert collect_log(log, TTL_S * 10**6, dry_run=False) == planned
+    left = [info.key for info in world.store.list_after("logs/log/")]
+    assert "logs/log/00000000000000000000.commit" in left
+    assert "logs/log/00000000000000000001.commit" not in left
+    assert state_fields(world.open_log().refresh()) == state_fields(log.state())
+
+
+def test_a_lost_commit_is_damage_and_not_the_end() -> None:
+    world = calm()
+    filled(world, 5)
+    world.store.delete(["logs/log/00000000000000000004.commit"])
+    world.store.put("logs/log/00000000000000000005.commit", [b"?"])
+    with pytest.raises(DamagedMetadataError, match="logs/log"):
+        world.open_log().refresh()
+
+
+def test_a_create_that_fails_for_good_is_not_repeated() -> None:
+    world = calm()
+    log = filled(world, 2)
+    tries = []
+
+    def denied(key: str, _: object) -> None:
+        tries.append(key)
+        raise PermissionError(13, "denied")
+
+    log.backend.create = denied  # type: ignore[method-assign, assignment]
+    with pytest.raises(WriteFailedError, match="denied"):
+        log.commit(adding("data/x"))
+    assert len(tries) == 1
+
+
+def test_no_answer_at_all_leaves_the_outcome_unknown() -> None:
+    world = calm()
+    log = filled(world, 2)
+    world.likely = {"delayed": 1.0}
+    with pytest.raises(CommitUnknownError, match="no reply"):
+        log.commit(adding("data/x"))
+    world.likely = CALM
+    world.unknown += 1
+    world.check_end()
+    assert names(world.logs[1].refresh(), 0)[-1] == "data/x"

@@ -1,0 +1,170 @@
+"""Stores in an object store: a real server with S3's interface, reached by the library."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from storage_core import Store
+from storage_core.arguments import store_url
+from storage_core.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    LayoutNotFoundError,
+    StorageError,
+)
+from storage_core.objects.backend import read_object
+from storage_core.objects.obstore_backend import ObstoreBackend
+from storage_core.objects.semantics import require_semantics
+from tests.support.object_server import BUCKET, KEY, SECRET, running
+from tests.support.stores import T0, columns_of, errors, offsets, values
+
+pytest.importorskip("obstore", reason="the extra [objects] is not installed")
+_numbers = itertools.count()
+Options = Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Options]:
+    with running() as options:
+        yield options
+
+
+def make(server: Options, partitions: int = 1) -> Store:
+    url = f"s3://{BUCKET}/logs/{next(_numbers)}"
+    store = Store.open(url, create=True, storage=server)
+    store.create_topic("t", partitions)
+    return store
+
+
+def again(store: Store, server: Options) -> Store:
+    return Store.open(store.path, storage=server)
+
+
+def test_the_library_keeps_every_promise_of_a_backend(server: Options) -> None:
+    backend = ObstoreBackend(f"s3://{BUCKET}/gate", server)
+    require_semantics(backend, rounds=5)
+    large = bytes(range(256)) * 60_000
+    backend.put("data/large", [large[:5], large[5:]])
+    assert read_object(backend, "data/large") == large
+    pieces = backend.get_ranges("data/large", [(5, 3), (7_000_000, 10), (0, 0)]).pieces
+    assert [bytes(each) for each in pieces] == [large[5:8], large[7_000_000:7_000_010], b""]
+    backend.delete(["data/large", "data/none"])
+    assert list(backend.list_after("data/")) == []
+
+
+def test_a_store_lives_in_a_bucket(server: Options) -> None:
+    store = make(server, 2)
+    assert store.append("t", 0, [b"a", b"b"], timestamps=[T0, T0 + 5]).end == 2
+    stage = store.stage("job")
+    for partition in (0, 1):
+        stage.write("t", partition, columns_of([b"c"] * 3, now_us=T0 + 9))
+    parts = stage.finish()
+    other = pickle.loads(pickle.dumps(again(store, server)))
+    assert other.visible_ends("t") == (2, 0)
+    assert not store.commit("job", parts, app="app", version=1).skipped
+    assert other.commit("job", parts, app="app", version=1).skipped
+    assert values(other, topic="t") == [b"a", b"b", b"c", b"c", b"c"]
+    assert other.offset_for_timestamp("t", 0, T0 + 5) == 1
+    other.commit_offsets("g", {"t": {0: 4}})
+    other.commit_offsets("g", {"t": {1: 1}})
+    assert store.committed_offsets("g") == {"t": {0: 4, 1: 1}}
+    store.delete_records("t", {0: 2})
+    assert offsets(other, topic="t") == [2, 3, 4]
+    store.create_topic("rows", schema=pa.schema([("id", pa.int64())]))
+    store.append_table("rows", pa.table({"id": [1, 2, 3]}))
+    assert other.scan("rows", where="id >= 2").to_table().num_rows == 2
+    assert (other.topics(), errors(other)) == (["rows", "t"], [])
+    other.delete_topic("rows")
+    assert store.topics() == ["t"]
+
+
+def test_a_large_append_is_read_in_ranges(server: Options) -> None:
+    store = make(server)
+    found = [b"%07d" % each + b"x" * 3000 for each in range(8000)]
+    store.append("t", 0, found)
+    assert values(again(store, server), topic="t") == found
+    assert values(again(store, server), topic="t", start=7990) == found[7990:]
+
+
+def test_what_is_missing_or_wrong_is_named(server: Options) -> None:
+    with pytest.raises(LayoutNotFoundError, match=r"no store\.json"):
+        Store.open(f"s3://{BUCKET}/none", storage=server)
+    with pytest.raises(LayoutNotFoundError, match="does not exist"):
+        Store.open("s3://missing-bucket/log", create=True, storage=server)
+    with pytest.raises(LayoutMismatchError, match="holds layout objects"):
+        Store.open(f"s3://{BUCKET}/x", layout="native", create=True, storage=server)
+    with pytest.raises(ConfigError, match="no files"):
+        make(server).vfs.listdir("")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        Store.open("s3://b/x", storage={"no_such_option": "1"})
+
+
+def test_credentials_are_never_shown(server: Options, caplog: pytest.LogCaptureFixture) -> None:
+    store = make(server)
+    wrong = {**server, "endpoint": "http://127.0.0.1:9"}
+    shown = [repr(store), repr(store.vfs), str(store.path), repr(store._engine)]
+    for options in (wrong, {**server, "no_such_option": SECRET}):
+        backend = ObstoreBackend("s3://bucket/x", options)
+        with pytest.raises((OSError, StorageError)) as caught:
+            backend.create("x", [b""])
+        shown += [str(caught.value), repr(caught.value.__cause__)]
+    with pytest.raises(LayoutNotFoundError) as refused:
+        Store.open(f"s3://{KEY}:{SECRET}@bucket/x")
+    shown += [str(refused.value), caplog.text]
+    assert not [text for text in shown if KEY in text or SECRET in text]
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("s3://b/log/", "s3://b/log"),
+        ("s3a://b/log", "s3://b/log"),
+        ("gs://b", "gs://b"),
+        ("abfss://container@account/log", "abfss://container@account/log"),
+        ("/data/log", None),
+        ("file:///data/log", None),
+        ("hdfs://name/log", None),
+    ],
+)
+def test_urls_of_object_stores(path: str, url: str | None) -> None:
+    assert store_url(path) == url
+
+
+def test_storage_options_need_a_url(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="object stores"):
+        Store.open(tmp_path, create=True, storage={"region": "x"})
+
+
+def _race(url: str, options: Options, name: int, commits: int) -> None:
+    store = Store.open(url, storage=options)
+    for each in range(commits):
+        store.append("t", 0, [b"%d-%d" % (name, each)])
+
+
+@pytest.mark.slow
+def test_processes_race_for_one_log(server: Options) -> None:
+    store, commits = make(server), 40
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_race, args=(store.path, dict(server), name, commits))
+        for name in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    found = values(again(store, server), topic="t")
+    assert sorted(found) == sorted(
+        b"%d-%d" % (n, each) for n in range(4) for each in range(commits)
+    )
+    for name in range(4):
+        own = [int(each.partition(b"-")[2]) for each in found if each.startswith(b"%d-" % name)]
+        assert own == list(range(commits))

@@ -1,0 +1,85 @@
+"""A server with S3's interface on this machine, for tests. It keeps nothing on disk.
+
+It is a package of its own environment, because it pins versions that others need. Where it cannot
+be installed, tests are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+BUCKET = "bucket"
+KEY, SECRET = "AKIATESTACCESSKEY", "a-very-secret-value"
+_PACKAGE = "ministack"
+_HOME = ROOT / ".object-server"
+
+
+def program() -> Path:
+    """The server's program, installed at the first call; skips the test where that fails."""
+    given = os.environ.get("CURSUS_OBJECT_SERVER")
+    found = Path(given) if given else _HOME / "bin" / _PACKAGE
+    if found.exists():
+        return found
+    if given:
+        pytest.skip(f"CURSUS_OBJECT_SERVER={given} does not exist")
+    try:
+        subprocess.run([sys.executable, "-m", "venv", _HOME], check=True, timeout=120)
+        install = [str(_HOME / "bin/pip"), "install", "--quiet", _PACKAGE]
+        subprocess.run(install, check=True, timeout=300, capture_output=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"the S3 server {_PACKAGE} cannot be installed: {error}")
+    return found
+
+
+@contextmanager
+def running() -> Iterator[dict[str, str]]:
+    """A server with an empty bucket; yields the storage options that reach it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "BIND_HOST": "127.0.0.1",
+        "GATEWAY_PORT": str(port),
+        "SERVICES": "s3",
+    }
+    process = subprocess.Popen(
+        [program()], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        _make_bucket(process, f"{endpoint}/{BUCKET}")
+        yield {
+            "endpoint": endpoint,
+            "region": "us-east-1",
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+        }
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _make_bucket(process: subprocess.Popen[bytes], url: str) -> None:
+    until = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=5):
+                return
+        except (urllib.error.URLError, OSError) as error:
+            if process.poll() is not None or time.monotonic() > until:
+                pytest.skip(f"the S3 server did not start: {error}")
+            time.sleep(0.2)
