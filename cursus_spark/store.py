@@ -24,6 +24,7 @@ def open_for_read(options: ReadOptions) -> Store:
         options.path,
         layout=options.layout,
         isolation=options.isolation,
+        storage=dict(options.storage) or None,
         config=StoreConfig.from_environment(),
     )
 
@@ -39,6 +40,7 @@ def open_for_write(options: StreamWriteOptions) -> Store:
             options.path,
             layout=options.layout,
             create=options.create_topic,
+            storage=dict(options.storage) or None,
             config=StoreConfig.from_environment(),
         )
     except LayoutNotFoundError as error:

@@ -13,6 +13,8 @@ _SPARK_KEYS = frozenset(
     "paths checkpointlocation queryname "
     "provider owner location comment collation external is_managed_location".split()
 )
+STORAGE = "storage."
+"""The rest of such a name is an option of an object store."""
 _NO_BROKER = "There is no broker: set 'path' to the directory of the log."
 _NO_CONNECTION = "There is no broker to connect to: remove it. Permissions of files protect a log."
 _GROUP = "Use 'consumerGroup', in a stream."
@@ -51,7 +53,9 @@ def check_known(raw: Mapping[str, str], *uses: Use) -> None:
     unknown = []
     for key in raw:
         lower = key.lower()
-        if lower in BY_LOWER_NAME or lower in _SPARK_KEYS or lower.startswith("option."):
+        if lower in BY_LOWER_NAME or lower in _SPARK_KEYS:
+            continue
+        if lower.startswith(("option.", STORAGE)):
             continue
         # In CREATE TABLE each option also has a key option.<name>; TBLPROPERTIES have none.
         if "provider" in keys and f"option.{lower}" not in keys:

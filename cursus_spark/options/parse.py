@@ -16,7 +16,7 @@ from pyspark import __version__ as pyspark_version
 from ..compat import READ_LIMITS_REACH_SOURCES
 from ..errors import cursus_error, shown
 from ..logs import logger
-from .known_names import check_known
+from .known_names import STORAGE, check_known
 from .offsets import (
     check_batch_range,
     check_order,
@@ -204,6 +204,7 @@ def _with_origin(raw: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[s
 def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
     return {
         "path": given.path(),
+        "storage": given.storage,
         "subscription": _subscription(given),
         "layout": given.value("layout", "auto"),
         "isolation": given.value("isolation", "read_committed"),
@@ -231,6 +232,7 @@ def _shared_write_fields(given: GivenOptions) -> dict[str, Any]:
         )
     return {
         "path": given.path(),
+        "storage": given.storage,
         "topic": topic,
         "layout": given.value("layout", "auto"),
         "create_topic": given.value("createTopic", True),
@@ -347,6 +349,11 @@ class GivenOptions:
                 places = " and ".join(option.uses)
                 _log.warning("Option '%s' is ignored: it is for %s.", option.name, places)
         self._take_paths(raw)
+        self.storage = tuple(
+            (key.lower().removeprefix(STORAGE), str(text))
+            for key, text in sorted(raw.items())
+            if key.lower().startswith(STORAGE) and text is not None
+        )
 
     def __contains__(self, name: str) -> bool:
         return name in self._texts

@@ -145,6 +145,7 @@ class ReadOptions:
     subscription: Subscription
     starting: OffsetSpec
     ending: OffsetSpec
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     layout: str = "auto"
     isolation: Isolation = "read_committed"
     by_timestamp_strategy: Strategy = "error"

@@ -53,7 +53,8 @@ OPTIONS: tuple[Option, ...] = (
         _ALL,
         parse.directory,
         "required",
-        "Directory of the log, as a path or file: URI. The driver makes it absolute.",
+        "Directory of the log, as a path or file: URI, or an object store such as "
+        "s3://bucket/log. The driver makes a path absolute.",
     ),
     Option(
         "layout",

@@ -9,7 +9,7 @@ from typing import Any
 
 from storage_core import LayoutNotFoundError
 from storage_core.arguments import byte_size as bytes_of
-from storage_core.arguments import local_path, milliseconds
+from storage_core.arguments import local_path, milliseconds, store_url
 
 from ..errors import CursusError, cursus_error, shown
 from .offsets import load_json, parse_partition
@@ -124,8 +124,16 @@ def column_name(name: str, text: str) -> str:
 def directory(name: str, text: str) -> str:
     """An absolute path, from a path or a ``file:`` URI: a catalog stores paths as URIs.
 
+    Or the URL of an object store.
+
     The driver makes it absolute, because executors have other working directories.
     """
+    try:
+        url = store_url(text)
+    except LayoutNotFoundError as error:
+        raise cursus_error("OPTION_INVALID", f"Option '{name}': {error}") from None
+    if url is not None:
+        return url
     if re.match(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:", text, re.IGNORECASE):
         raise invalid(name, "a directory of a mounted file system", text)
     try:

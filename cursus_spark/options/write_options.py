@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 TxnMode = Literal["last", "exact"]
@@ -17,6 +17,7 @@ class StreamWriteOptions:
     """
 
     path: str
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     topic: str | None = None
     layout: str = "auto"
     create_topic: bool = True

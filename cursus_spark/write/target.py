@@ -85,7 +85,8 @@ def _makes_typed(options: StreamWriteOptions, schema: StructType) -> bool:
 
 def _existing(options: StreamWriteOptions, topic: str) -> TopicFile | None:
     try:
-        with Store.open(options.path, layout=options.layout) as store:
+        storage = dict(options.storage) or None
+        with Store.open(options.path, layout=options.layout, storage=storage) as store:
             return store.topic(topic)
     except (LayoutNotFoundError, TopicNotFoundError):
         return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from storage_core import StagedPart, StorageError
+from storage_core.arguments import store_url
 
 from ..errors import CursusError, cursus_error
 
@@ -56,7 +57,7 @@ def asking_for_shared_files(path: str, messages: Sequence[TaskCommit]) -> Iterat
     try:
         yield
     except StorageError as error:
-        if error.code != "COMMIT_INVALID":
+        if error.code != "COMMIT_INVALID" or store_url(path) is not None:
             raise
         for message in messages:
             for part in message.parts:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import BrokenFrameError
+from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
+from ..format.typed_frames import bounds_of_place
 from ..io.caching import LruCache
 from ..segments.listing import Listing
 from ..segments.segment_reader import FrameReader
@@ -116,6 +118,14 @@ class ObjectSegments:
         self.listing()
         found = self._bounds.get(listing.path(base))
         return TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP) if found is None else found
+
+    def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
+        """By offsets and times only: frames have their own statistics."""
+        where = selection.where
+        if where is None:
+            return True
+        bounds = bounds_of_place(selection, base, end, self.time_bounds(base, listing))
+        return where.may_match({name: bounds.get(name) for name in where.columns}, end - base)
 
     def end_of(self, base: int, listing: Listing) -> int:
         return listing.following(base) or base

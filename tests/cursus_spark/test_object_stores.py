@@ -1,0 +1,109 @@
+"""Spark on stores of objects: in a directory without locks, and in a bucket with S3's interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cursus_spark.options.parse import parse_read_options
+from storage_core import Store
+from tests.support.object_server import BUCKET, KEY, SECRET, running
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Mapping[str, str]]:
+    pytest.importorskip("obstore", reason="the extra [objects] is not installed")
+    with running() as options:
+        yield options
+
+
+class Place:
+    """Where a store is, and the options that reach it."""
+
+    def __init__(self, path: str, storage: Mapping[str, str]) -> None:
+        self.path = path
+        self.storage = storage
+        self.options = {f"storage.{name}": value for name, value in storage.items()}
+
+    def open(self) -> Store:
+        return Store.open(self.path, storage=self.storage or None)
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "directory":
+        path = str(tmp_path / "log")
+        Store.open(path, layout="objects", create=True).close()
+        return Place(path, {})
+    storage = request.getfixturevalue("server")
+    return Place(f"s3://{BUCKET}/{tmp_path.name}", storage)
+
+
+def read(spark: SparkSession, place: Place, **options: Any) -> DataFrame:
+    return (
+        spark.read.format("cursus").options(subscribe="t", **place.options, **options)
+        .load(place.path)
+    )  # fmt: skip
+
+
+def texts(frame: DataFrame) -> list[str]:
+    return sorted(row.v for row in frame.selectExpr("cast(value as string) as v").collect())
+
+
+def test_batches_and_streams_are_exact(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    rows = spark.range(1000).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+    writing = rows.repartition(3).write.format("cursus").mode("append")
+    writing.options(topic="t", numPartitions=4, **place.options).save(place.path)
+    assert texts(read(spark, place)) == sorted(map(str, range(1000)))
+    assert read(spark, place, where="_partition = 1").count() < 1000
+    with place.open() as store:
+        assert sum(store.visible_ends("t")) == 1000
+        assert len({s.path.partition("@")[0] for s in store.segments("t", 0)}) <= 3
+
+    def copy() -> None:
+        source = (
+            spark.readStream.format("cursus").options(subscribe="t", startingOffsets="earliest")
+            .options(**place.options).load(place.path)
+        )  # fmt: skip
+        query = (
+            source.select("key", "value").writeStream.format("cursus").options(topic="u")
+            .options(**place.options).option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start(place.path)
+        )  # fmt: skip
+        query.awaitTermination()
+
+    copy()
+    writing.options(topic="t", txnAppId="app", txnVersion=1, **place.options).save(place.path)
+    writing.options(topic="t", txnAppId="app", txnVersion=1, **place.options).save(place.path)
+    copy()
+    with place.open() as store:
+        assert sum(store.visible_ends("t")) == 2000
+        assert sum(store.visible_ends("u")) == 2000
+
+
+def test_typed_rows_are_written_and_read(spark: SparkSession, place: Place) -> None:
+    frame = spark.range(100).selectExpr("id", "id * 2 as twice", "cast(id as string) as name")
+    options = {"topic": "rows", **place.options}
+    frame.write.format("cursus").mode("append").options(**options).save(place.path)
+    found = spark.read.format("cursus").options(subscribe="rows", **place.options).load(place.path)
+    assert found.where("twice >= 100").count() == 50
+    assert sorted(found.columns) == ["id", "name", "twice"]
+
+
+def test_options_of_a_store_are_not_shown() -> None:
+    raw = {
+        "path": "s3://bucket/log",
+        "subscribe": "t",
+        "storage.access_key_id": KEY,
+        "storage.secret_access_key": SECRET,
+    }
+    options = parse_read_options(raw)
+    assert dict(options.storage)["secret_access_key"] == SECRET
+    assert SECRET not in repr(options)
+    assert KEY not in repr(options)
