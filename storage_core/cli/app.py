@@ -18,7 +18,7 @@ from .inspect.overview import describe, topics
 from .inspect.tail import tail
 from .maintain.health import check, repair, scrub
 from .maintain.pending import pending
-from .maintain.retention import retain
+from .maintain.retention import gc, retain
 from .maintain.rewrite import compact, merge, recompress
 from .maintain.skip import skip
 from .report.command import report
@@ -33,7 +33,7 @@ _SHARED = ("layout", "source_layout", "internal_topics", "isolation")
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Inspect": (topics, describe, cat, tail, dump, ledger, report),
     "Write": (create, alter, delete, append, groups, convert),
-    "Maintain": (check, repair, skip, pending, scrub, retain, compact, merge, recompress),
+    "Maintain": (check, repair, skip, pending, scrub, gc, retain, compact, merge, recompress),
     "Shell": (completion,),
 }
 

@@ -159,6 +159,12 @@ class Engine(Protocol):
     def repair(self) -> list[RecoveryReport]:
         """Recover every partition and rewrite all metadata that can be derived from the logs."""
 
+    def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
+        """Delete what no reader needs, in a layout that leaves it; how many objects and bytes."""
+
+    def semantics_problems(self, rounds: int) -> list[str]:
+        """The promises of an object store that this one breaks."""
+
     def flush(self) -> None:
         """Flush every open log."""
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..commit.commit_state import CommitState, PendingCommit
 from ..config import StoreConfig
-from ..errors import CommitPendingError, InvalidCommitError, RecoveryNeededError, StorageError
+from ..errors import (
+    CommitPendingError,
+    ConfigError,
+    InvalidCommitError,
+    RecoveryNeededError,
+    StorageError,
+)
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..types import Problem
@@ -128,6 +134,15 @@ class BaseEngine(ABC):
             raise
         self.staging_gc.sweep_if_due(committing=request.job)
         return result
+
+    def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:  # noqa: ARG002
+        raise self._only_objects("leaves no garbage: writers delete old staging by themselves")
+
+    def semantics_problems(self, rounds: int) -> list[str]:  # noqa: ARG002
+        raise self._only_objects("depends on locks, not on conditional writes")
+
+    def _only_objects(self, reason: str) -> ConfigError:
+        return ConfigError(f"{self._vfs.root} {reason}. This is for layout objects.")
 
     def abort(self, job: str, app: str) -> None:
         self.committer.abort(job, app)

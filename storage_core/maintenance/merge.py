@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
-from ..segments.sealed import Sealed
 from .report import Pace, UpkeepReport
 from .segment_swap import Replacer
 
 
+class HasSize(Protocol):
+    """A segment of some bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+Segment = TypeVar("Segment", bound=HasSize)
+
+
 def merge_groups(
-    segments: Sequence[Sealed], segment_bytes: int, below: int | None = None, at_least: int = 2
-) -> list[list[Sealed]]:
+    segments: Sequence[Segment], segment_bytes: int, below: int | None = None, at_least: int = 2
+) -> list[list[Segment]]:
     """Runs of neighbouring small segments that fit into one.
 
     By default a segment of half the size or more stays: rewriting it costs more than it saves.
@@ -22,7 +32,7 @@ def merge_groups(
         below: A segment of this size or more stays as it is.
         at_least: Minimum number of segments of a merge.
     """
-    groups: list[list[Sealed]] = [[]]
+    groups: list[list[Segment]] = [[]]
     size, limit = 0, segment_bytes / 2 if below is None else below
     for segment in segments:
         small = segment.size < limit
@@ -35,7 +45,7 @@ def merge_groups(
     return [group for group in groups if len(group) >= max(2, at_least)]
 
 
-def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[Sealed]]) -> UpkeepReport:
+def planned_merge(topic: str, partition: int, groups: Sequence[Sequence[HasSize]]) -> UpkeepReport:
     """What merging would do; joined frames save a little more than this."""
     size = sum(segment.size for group in groups for segment in group)
     return UpkeepReport(

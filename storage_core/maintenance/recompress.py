@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
 from ..config import CODECS, Compression
 from ..format.frame import draft_frame, finish_frame
-from ..segments.sealed import Sealed, SealedLog
+from ..format.frame_scan import StoredFrame
+from ..format.selection import Schemas
+from .merge import HasSize
 from .report import Pace, UpkeepReport
 from .segment_swap import Replacer
 
+Segment = TypeVar("Segment", bound=HasSize)
 # How much of a segment a dry run encodes to see what it would save.
 _SAMPLE_BYTES = 2 << 20
 
 
+class SegmentFiles(Protocol[Segment]):
+    """The sealed segments of one partition, wherever they are."""
+
+    topic: str
+    partition: int
+
+    @property
+    def schemas(self) -> Schemas | None: ...
+    def segments(self) -> list[Segment]: ...
+    def frames(self, segment: Segment, *, bodies: bool = True) -> Iterator[StoredFrame]: ...
+
+
 def has_other_codec(
-    files: SealedLog, segment: Sealed, compression: Compression, before_us: int | None
+    files: SegmentFiles[Segment], segment: Segment, compression: Compression, before_us: int | None
 ) -> bool:
     """Whether a segment has a frame under another codec, from its headers.
 
@@ -34,7 +52,7 @@ def has_other_codec(
 
 
 def planned_recompression(
-    files: SealedLog, compression: Compression, level: int, before_us: int | None
+    files: SegmentFiles[Segment], compression: Compression, level: int, before_us: int | None
 ) -> UpkeepReport:
     """What recompressing would save, estimated from the first frames of every segment."""
     due = [
@@ -54,7 +72,9 @@ def planned_recompression(
     )
 
 
-def _estimate(files: SealedLog, segment: Sealed, compression: Compression, level: int) -> int:
+def _estimate(
+    files: SegmentFiles[Segment], segment: Segment, compression: Compression, level: int
+) -> int:
     old = new = 0
     for frame in files.frames(segment):
         columns = frame.columns(files.schemas)

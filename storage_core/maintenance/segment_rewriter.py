@@ -8,6 +8,7 @@ ones are not joined. The statistics of a typed frame that is encoded again are c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -42,41 +43,27 @@ class Rewritten(NamedTuple):
     indexes: IndexBuilder
 
 
-class SegmentRewriter:
-    """One new segment file; ``schemas`` are those of a typed topic. Not thread-safe."""
+class FrameRewriter(ABC):
+    """Frames of a new segment; ``schemas`` are those of a typed topic. Not thread-safe."""
 
-    def __init__(
-        self, vfs: Vfs, path: str, base: int, config: StoreConfig, schemas: Schemas | None = None
-    ) -> None:
-        self._vfs = vfs
-        self._path = path
+    def __init__(self, base: int, config: StoreConfig, schemas: Schemas | None = None) -> None:
         self._base = base
         self._config = config
         self._schemas = schemas
-        self._indexes = IndexBuilder(config.index_interval_bytes)
-        with suppress(FileNotFoundError):  # left by a crash
-            vfs.unlink(path)
-        self._fd = vfs.open(path, "create")
-        self._open = True
-        self._buffers: list[Buffer] = []
-        self._buffered = 0
-        self._written = 0
         self._waiting = FrameBuilder(config.frame_records, config.frame_bytes)
         self._form = (0, 0)
         """Codec and timestamp type of the records that wait: a frame has one of each."""
         self._end = base
         self._covered = base
         """The frames added so far reach this offset; those from ``_end`` on wait."""
-        self._records = 0
 
-    @property
-    def size(self) -> int:
-        """Bytes so far, without the records that wait."""
-        return self._written + self._buffered
+    @abstractmethod
+    def place(self, frame: EncodedFrame) -> None:
+        """Put a frame after the others."""
 
     def copy(self, frame: StoredFrame) -> None:
         """Add a frame as it is; only the place in its header changes."""
-        self._flush(holes=True)
+        self.flush(holes=True)
         end = self._end - self._base
         self._add(frame.encoded().moved(relative_offset=end, recovery_point=end))
 
@@ -90,9 +77,9 @@ class SegmentRewriter:
             columns, offsets = columns.take(rows), offsets[rows]
         form = (codec, header.timestamp_type)
         if columns.count and (self._form != form or not self._waiting.fits(columns)):
-            self._flush()
+            self.flush()
         if frame.end_offset - self._end > MAX_SPAN:
-            self._flush(holes=True)
+            self.flush(holes=True)
         self._covered = frame.end_offset
         if columns.count:
             self._form = form
@@ -107,29 +94,7 @@ class SegmentRewriter:
         else:
             self.add(frame, codec=wanted)
 
-    def finish(self) -> Rewritten:
-        """Write what waits, and make the file durable and read-only."""
-        self._flush(holes=True)
-        self._write()
-        self._vfs.fsync(self._fd)
-        self._vfs.make_read_only(self._fd)
-        self.close()
-        return Rewritten(
-            self._path, self._base, self._end, self._written, self._records, self._indexes
-        )
-
-    def abandon(self) -> None:
-        """Remove the file. Safe to call at any time."""
-        self.close()
-        with suppress(FileNotFoundError):
-            self._vfs.unlink(self._path)
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._vfs.close(self._fd)
-
-    def _flush(self, *, holes: bool = False) -> None:
+    def flush(self, *, holes: bool = False) -> None:
         """Write what waits as one frame. A hole alone waits for more records, unless ``holes``."""
         if self._covered == self._end or not (self._waiting.rows or holes):
             return
@@ -155,13 +120,63 @@ class SegmentRewriter:
         )
 
     def _add(self, frame: EncodedFrame) -> None:
+        self.place(frame)
+        self._end += frame.header.span
+        self._covered = self._end
+
+
+class SegmentRewriter(FrameRewriter):
+    """One new segment file."""
+
+    def __init__(
+        self, vfs: Vfs, path: str, base: int, config: StoreConfig, schemas: Schemas | None = None
+    ) -> None:
+        super().__init__(base, config, schemas)
+        self._vfs = vfs
+        self._path = path
+        self._indexes = IndexBuilder(config.index_interval_bytes)
+        with suppress(FileNotFoundError):  # left by a crash
+            vfs.unlink(path)
+        self._fd = vfs.open(path, "create")
+        self._open = True
+        self._buffers: list[Buffer] = []
+        self._buffered = 0
+        self._written = 0
+        self._records = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, without the records that wait."""
+        return self._written + self._buffered
+
+    def finish(self) -> Rewritten:
+        """Write what waits, and make the file durable and read-only."""
+        self.flush(holes=True)
+        self._write()
+        self._vfs.fsync(self._fd)
+        self._vfs.make_read_only(self._fd)
+        self.close()
+        return Rewritten(
+            self._path, self._base, self._end, self._written, self._records, self._indexes
+        )
+
+    def abandon(self) -> None:
+        """Remove the file. Safe to call at any time."""
+        self.close()
+        with suppress(FileNotFoundError):
+            self._vfs.unlink(self._path)
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._vfs.close(self._fd)
+
+    def place(self, frame: EncodedFrame) -> None:
         header = frame.header
         self._indexes.add(self._end, self.size, header)
         self._buffers += frame.buffers
         self._buffered += header.length
-        self._end += header.span
         self._records += header.records
-        self._covered = self._end
         if self._buffered >= _WRITE_BYTES:
             self._write()
 

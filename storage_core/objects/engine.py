@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from ..metadata.schema_files import NewSchema, RegisteredSchema
 from ..metadata.topic_file import TopicFile
 from ..schema.fields import Field, SchemaVersion
 from ..segments.partition_reader import PartitionReader
-from ..types import OffsetRange, Problem, RecoveryReport
+from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
 from ..vfs.remote import UrlVfs
 from . import identity
@@ -39,14 +39,13 @@ from .checks import store_problems
 from .collector import Collector
 from .commit_log import CommitLog, Draft
 from .commits import ObjectCommits, is_undecided
-from .garbage import Garbage
 from .groups import ObjectGroups
-from .log import ObjectLog
 from .maintenance import ObjectMaintenance
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
 from .segments import IndexCache, ObjectSegments
+from .semantics import semantics_problems
 from .slices import Slice
 from .staging import ObjectStage, encode_run, new_key
 from .state import Commit, LogState, PartitionState
@@ -345,7 +344,10 @@ class ObjectEngine:
         log, state = self._catalog.get(topic)
         found = self._catalog.require(topic, state)
         config = found.config(self._config)
-        return ObjectMaintenance(self._clock, topic, partition, config, found, log)
+        return ObjectMaintenance(
+            self._clock, topic, partition, config, found, log,
+            ObjectSchemas(log) if found.is_typed else None,
+        )  # fmt: skip
 
     def repair(self) -> list[RecoveryReport]:
         """Nothing can be half done: only temporary files of crashed writers are removed."""
@@ -358,9 +360,12 @@ class ObjectEngine:
             for partition, end in enumerate(self.high_watermarks(topic))
         ]
 
-    def collect_garbage(self, *, dry_run: bool) -> Garbage:
-        """Delete old commits, and data that no commit names."""
-        return self._collector.collect(dry_run=dry_run)
+    def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
+        found = self._collector.collect(dry_run=dry_run)
+        return len(found.keys), found.size
+
+    def semantics_problems(self, rounds: int) -> list[str]:
+        return list(semantics_problems(self._backend.inner, rounds))
 
     def flush(self) -> None:
         """Nothing waits: every append is durable."""
@@ -387,3 +392,45 @@ def _require_partition(topic: str, found: TopicFile, partition: int) -> None:
             f"{found.partitions - 1}.",
             topic=topic,
         )
+
+
+class ObjectLog:
+    """Appends to one partition. Every append is a commit: durable and visible on return."""
+
+    def __init__(
+        self,
+        prefix: str,
+        config: StoreConfig,
+        state: Callable[[], PartitionState],
+        append: Callable[[Columns], OffsetRange],
+    ) -> None:
+        self.base_name = prefix
+        self.config = config
+        self._state = state
+        self._append = append
+
+    @property
+    def active(self) -> ActiveFile:
+        """The last slice; it never grows."""
+        state = self._state()
+        if not state.count:
+            return ActiveFile(state.end, 0, self.base_name)
+        last = state.slices[state.count - 1]
+        return ActiveFile(last.base, last.size, last.path)
+
+    @property
+    def recovery_point(self) -> int:
+        return self._state().end
+
+    def append(self, columns: Columns) -> OffsetRange:
+        return self._append(columns)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def roll(self) -> bool:
+        """Nothing to seal."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is held open."""

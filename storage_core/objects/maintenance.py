@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..config import Compression, StoreConfig
+from ..config import CODECS, Compression, StoreConfig
 from ..errors import ConfigError, StoppedError
+from ..format.selection import Schemas
 from ..io import json_files
+from ..maintenance.merge import merge_groups, planned_merge
 from ..maintenance.partition import PartitionMaintenance
+from ..maintenance.recompress import has_other_codec, planned_recompression
 from ..maintenance.report import Pace, UpkeepReport
 from ..maintenance.retention import has_limits, segments_to_drop
 from ..metadata.topic_file import TopicFile
@@ -19,6 +22,7 @@ from ..types import Problem
 from ..vfs import Vfs
 from .checks import slice_problems
 from .commit_log import CommitLog, Draft
+from .rewriting import SliceFiles, rewrite_each
 from .slices import Slice
 from .state import Commit, LogState, PartitionState
 
@@ -34,9 +38,11 @@ class ObjectMaintenance(PartitionMaintenance):
         config: StoreConfig,
         known: TopicFile,
         log: CommitLog,
+        schemas: Schemas | None,
     ) -> None:
         super().__init__(vfs, topic, partition, config, str(known.uuid))
         self._log = log
+        self._schemas = schemas
 
     def _state(self) -> PartitionState:
         return self._log.refresh().partitions[self.partition]
@@ -122,19 +128,41 @@ class ObjectMaintenance(PartitionMaintenance):
     def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:  # noqa: ARG002
         raise self._refused("compact")
 
-    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:  # noqa: ARG002
-        raise self._refused("merge")
+    def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
+        files = self._files()
+        groups = merge_groups(files.segments(), self.config.segment_bytes, below, at_least)
+        if dry_run:
+            report = planned_merge(self.topic, self.partition, groups)
+        else:
+            report = rewrite_each("merge", files, groups, self.config, pace)
+        return self.with_start(report)
 
     def recompress(
         self,
-        pace: Pace,  # noqa: ARG002
+        pace: Pace,
         *,
-        compression: Compression,  # noqa: ARG002
-        level: int,  # noqa: ARG002
-        before_us: int | None,  # noqa: ARG002
-        dry_run: bool,  # noqa: ARG002
+        compression: Compression,
+        level: int,
+        before_us: int | None,
+        dry_run: bool,
     ) -> UpkeepReport:
-        raise self._refused("recompress")
+        files = self._files()
+        if dry_run:
+            report = planned_recompression(files, compression, level, before_us)
+        else:
+            report = rewrite_each(
+                "recompress",
+                files,
+                [[each] for each in files.segments()],
+                self.config.override({"compression_level": level}),
+                pace,
+                codec=CODECS.index(compression),
+                is_due=lambda each: has_other_codec(files, each, compression, before_us),
+            )
+        return self.with_start(report)
+
+    def _files(self) -> SliceFiles:
+        return SliceFiles(self._log, self.topic, self.partition, self._schemas)
 
     def _refused(self, what: str) -> ConfigError:
         return ConfigError(

@@ -64,6 +64,30 @@ class StoreMaintenance(StoreReads):
             target = self._engine.maintenance(topic, partition)
         return target.skip(start, end)
 
+    def collect_garbage(self, *, dry_run: bool = False) -> tuple[int, int]:
+        """Delete what no reader needs in a store of objects; how many objects and bytes.
+
+        That is data of crashed and aborted jobs, replaced and removed records, old commits and
+        deleted topics, once they are older than ``staging_ttl_ms``. Writers do a part of it.
+
+        Raises:
+            ConfigError: the layout is not ``objects``.
+        """
+        if not dry_run:
+            self._require_writable()
+        with typed_write_errors("collecting garbage"):
+            return self._engine.collect_garbage(dry_run=dry_run)
+
+    def semantics_problems(self, rounds: int = 100) -> list[str]:
+        """Try out what a store of objects depends on; every promise that is broken.
+
+        Raises:
+            ConfigError: the layout is not ``objects``.
+        """
+        arguments.integer("rounds", rounds, 1)
+        with typed_write_errors("trying out the object store"):
+            return self._engine.semantics_problems(rounds)
+
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False
     ) -> dict[tuple[str, int], list[int]]:

@@ -20,19 +20,30 @@ from .maintenance_reports import MaintenanceBar, report_object
 @click.command()
 @arguments.with_store
 @click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
+@click.option(
+    "--store-semantics", is_flag=True,
+    help="Only try out the conditional writes of an object store, at length.",
+)  # fmt: skip
 @arguments.as_json
 @click.pass_context
-def check(ctx: click.Context, store: Store, strict: bool, as_json: bool) -> None:
+def check(
+    ctx: click.Context, store: Store, strict: bool, store_semantics: bool, as_json: bool
+) -> None:
     """Read the whole store and report every problem.
 
     Verifies all checksums and changes nothing. Exit code 1 if there is an error. A warning is a
     problem that the next writer repairs.
     """
-    with output.spinner("reading every byte"):
-        found = store.check()
+    with output.spinner("trying out" if store_semantics else "reading every byte"):
+        found = _semantics(store) if store_semantics else store.check()
     _show_problems(found, as_json)
     if any(problem.severity == "error" for problem in found) or (strict and found):
         ctx.exit(output.PROBLEMS)
+
+
+def _semantics(store: Store) -> list[Problem]:
+    problems = dict.fromkeys(store.semantics_problems())
+    return [Problem("error", "STORE_SEMANTICS", f"{store.path}: {text}.") for text in problems]
 
 
 @click.command()

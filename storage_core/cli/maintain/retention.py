@@ -1,4 +1,4 @@
-"""``retain``: delete segments past the retention limits, or records below an offset."""
+"""``gc`` and ``retain``: delete garbage, segments past the limits, or records below an offset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,34 @@ from ...store.store import Store
 from ..common import arguments, output
 from ..common.formatting import number, plural, size
 from .maintenance_reports import show_reports
+
+
+@click.command()
+@arguments.with_store
+@arguments.dry_run
+@arguments.yes
+@arguments.as_json
+@click.pass_context
+def gc(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete what no reader needs from a store of objects.
+
+    Data of crashed jobs, removed records, old commits and deleted topics, once they are older than
+    staging_ttl_ms. Shows how much it is, then asks.
+    """
+    count, total = store.collect_garbage(dry_run=True)
+    if as_json:
+        output.show_json({"objects": count, "bytes": total})
+    if not count:
+        output.note("There is no garbage that is old enough.")
+        return
+    found = f"{plural(count, 'object')}, {size(total)}"
+    if dry_run:
+        output.note(f"{found}, would be deleted.")
+        return
+    if not output.confirmed(f"Delete {found}, permanently?", yes):
+        ctx.exit(output.PROBLEMS)
+    deleted, _ = store.collect_garbage()
+    output.note(f"{plural(deleted, 'object')} deleted")
 
 
 @click.command()
