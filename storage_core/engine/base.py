@@ -17,9 +17,13 @@ from ..errors import (
     CommitPendingError,
     ConfigError,
     InvalidCommitError,
+    InvalidRecordError,
     RecoveryNeededError,
+    SchemaMismatchError,
     StorageError,
 )
+from ..format.columns import Columns
+from ..format.selection import Schemas
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..types import Problem
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from ..commit.protocol import CommitRequest, CommitResult, Committer
     from ..commit.staging import Stage, StageCheck
     from ..metadata import consumer_groups
+    from ..schema.fields import SchemaVersion
 else:
     store_check = LazyModule("storage_core.checks.store_check")
     consumer_groups = LazyModule("storage_core.metadata.consumer_groups")
@@ -157,3 +162,39 @@ class BaseEngine(ABC):
         return InvalidCommitError(
             f"the commit {transaction} needs no decision: the next writer, or repair, finishes it."
         )
+
+
+def require_kind(
+    topic: str, columns: Columns, *, is_typed: bool, schemas: Callable[[], Schemas]
+) -> None:
+    """Raise for records that a topic does not take. Records that ``make_columns`` accepts fit."""
+    if columns.schema is not None and is_typed:
+        _require_schema(topic, columns.schema, schemas())
+    if is_typed == (columns.rows is not None) or not columns.count:
+        return
+    raise InvalidRecordError(
+        f"topic {topic!r} is a typed topic: it takes rows, not keys and values. Use append_table."
+        if columns.rows is None
+        else f"topic {topic!r} is a records topic: it takes keys and values. Use append.",
+        topic=topic,
+    )
+
+
+def _require_schema(topic: str, found: SchemaVersion, schemas: Schemas) -> None:
+    registered = schemas.get(found.version)
+    if registered is not found and registered != found:
+        raise SchemaMismatchError(
+            f"topic {topic!r} has other columns in schema version {found.version} than the "
+            "rows: it was deleted and created again meanwhile. Nothing was written; write the "
+            "rows again.",
+            topic=topic,
+        )
+
+
+def no_columns(topic: str) -> SchemaMismatchError:
+    """The error for a records topic where a typed one is needed."""
+    return SchemaMismatchError(
+        f"topic {topic!r} is a records topic: it has keys and values, no columns of its "
+        "own. The kind of a topic never changes; create a typed topic.",
+        topic=topic,
+    )

@@ -24,7 +24,7 @@ from ..metadata.catalog import Catalog
 from ..metadata.topic_file import TopicFile, gets_syncs
 from ..types import OffsetRange, Problem, RecoveryReport
 from ..vfs import Vfs
-from .base import BaseEngine, Result
+from .base import BaseEngine, Result, require_kind
 
 if TYPE_CHECKING:
     from ..checks import store_check
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from ..segments import partition_reader, segment_reader
     from ..segments.partition_reader import PartitionReader
     from ..segments.segment_reader import ReadCaches
-    from . import record_kinds
 else:
     store_check = LazyModule("storage_core.checks.store_check")
     append_staged = LazyModule("storage_core.commit.append_staged")
@@ -55,7 +54,6 @@ else:
     identity = LazyModule("storage_core.metadata.identity")
     partition_reader = LazyModule("storage_core.segments.partition_reader")
     segment_reader = LazyModule("storage_core.segments.segment_reader")
-    record_kinds = LazyModule("storage_core.engine.record_kinds")
 
 
 class NativeEngine(BaseEngine):
@@ -225,9 +223,7 @@ class NativeEngine(BaseEngine):
     def _require_kind(self, topic: str, columns: Columns) -> None:
         with typed_metadata_errors(topic):
             is_typed = self.topic(topic).is_typed
-            record_kinds.require_kind(
-                topic, columns, is_typed=is_typed, schemas=lambda: self.schemas(topic)
-            )
+            require_kind(topic, columns, is_typed=is_typed, schemas=lambda: self.schemas(topic))
 
     def commit(self, request: CommitRequest) -> CommitResult:
         result = super().commit(request)

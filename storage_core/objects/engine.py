@@ -11,7 +11,7 @@ from ..commit.ledger import LedgerEntry
 from ..commit.protocol import CommitRequest, CommitResult
 from ..commit.staging import StageCheck
 from ..config import StoreConfig
-from ..engine.record_kinds import no_columns, require_kind
+from ..engine.base import no_columns, require_kind
 from ..errors import (
     IdentityError,
     InvalidCommitError,

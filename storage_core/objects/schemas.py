@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from ..engine.record_kinds import no_columns
+from ..engine.base import no_columns
 from ..errors import SchemaMismatchError
 from ..metadata.schema_files import Origin, RegisteredSchema
 from ..schema.evolution import covers, evolve, merge_versions
