@@ -31,7 +31,7 @@ from ..store.store import Store
 from ..types import Int64s, IsolationLevel, OffsetRange
 from .comparison import first_difference
 from .progress import Progress, ProgressReporter, SourcePartition, source_partitions
-from .topic_copy import CopyOptions, TopicCopy, TypedAs, copy_of
+from .topic_copy import OURS, CopyOptions, TopicCopy, TypedAs, copy_of
 
 _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
@@ -116,11 +116,17 @@ class _Conversion:
         self._options = options
         self._renumber = options.renumber
         self._copies: dict[str, TopicCopy] = {}
-        self._native = target.layout == "native"
-        self._state = f"{'meta' if self._native else '.cursus-spark'}/convert"
+        self._native = target.layout in OURS
+        self._state = f"{'meta' if target.layout == 'native' else '.cursus-spark'}/convert"
 
     def exclusive(self) -> ExitStack:
-        """Lock the target against other conversions."""
+        """Lock the target against other conversions.
+
+        A store of objects has no locks: there an append of records with offsets refuses to follow
+        records that it does not know.
+        """
+        if self._target.layout == "objects":
+            return ExitStack()
         target, lock = self._target.vfs, f"{self._state}.lock"
         ensure_lock_file(target, lock)
         stack = ExitStack()

@@ -31,6 +31,8 @@ from .comparison import floats_as_bits, without_empties
 from .progress import SourcePartition
 
 TypedAs = Literal["json"]
+OURS = ("native", "objects")
+"""Layouts that store every column, and any offset."""
 _NO_LIMIT = 1 << 30
 
 
@@ -67,12 +69,12 @@ class TopicCopy(ABC):
         self._target = target
         self._topic = topic
         self._options = options
-        self._native = target.layout == "native"
+        self._native = target.layout in OURS
 
     def make_topic(self) -> None:
         """Create the topic in the target, or check the one that is there."""
         found = self._source.topic(self._topic)
-        native = self._source.layout == "native" and self._native
+        native = self._source.layout in OURS and self._native
         settings = dict(found.settings) if native else {}
         made = self._create(found.partitions, settings)
         if made < found.partitions:
@@ -145,7 +147,7 @@ class RecordCopy(TopicCopy):
     def comparable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         drop = self._options.drop
         names = [name for name in ("key", "headers") if name not in drop]
-        if self._source.layout == "native" and self._native and "timestamp" not in drop:
+        if self._source.layout in OURS and self._native and "timestamp" not in drop:
             names.append("timestamp")
         names += ["value"] if self._options.renumber else ["value", "offset"]
         chosen = batch.select(names)
@@ -290,7 +292,7 @@ class JsonCopy(RecordCopy, _TypedSource):
 
 
 def _max_record_bytes(target: Store, topic: str) -> int:
-    if target.layout != "native":
+    if target.layout not in OURS:
         return _NO_LIMIT
     return target.topic(topic).config(target.config).max_record_bytes
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 
 from ..commit.protocol import CommitRequest, CommitResult
+from ..commit.staging import checksum_of
 from ..config import StoreConfig
 from ..errors import InvalidCommitError
 from ..format.file_names import check_name
 from ..io import json_files
 from ..metadata.topic_file import TopicFile
-from ..schema.document import checksum
 from ..types import OffsetRange
 from ..vfs import Vfs
 from .catalog import ObjectCatalog
@@ -161,9 +161,12 @@ def _require_fit(found: TopicFile, state: LogState, part: StagedSlice) -> None:
     if part.schema is None:
         return
     known = part.schema <= len(state.schemas)
-    if not known or checksum(state.schemas[part.schema - 1].schema) != part.schema_checksum:
+    if (
+        not known
+        or checksum_of(state.schemas[part.schema - 1].schema, found) != part.schema_checksum
+    ):
         raise InvalidCommitError(
-            f"{topic!r} has other columns in schema version {part.schema}: it was deleted and "
-            "created again meanwhile. Run the job again.",
+            f"{topic!r} has other columns in schema version {part.schema}, or other key columns: "
+            "it was deleted and created again meanwhile. Run the job again.",
             topic=topic,
         )

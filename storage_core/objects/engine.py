@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
@@ -15,6 +15,7 @@ from ..engine.base import no_columns, require_kind
 from ..errors import (
     IdentityError,
     InvalidCommitError,
+    InvalidRecordError,
     NotWritableError,
     PartitionNotFoundError,
 )
@@ -78,6 +79,23 @@ def open_engine(
 ) -> ObjectEngine:
     """The engine of a store."""
     return ObjectEngine(vfs, config, patient(vfs, backend, config))
+
+
+class _Append(NamedTuple):
+    """One append: its slice, and where the partition ended when it was encoded."""
+
+    topic: str
+    known: TopicFile
+    partition: int
+    placed: Slice
+    columns: Columns
+    end: int
+
+    @property
+    def first(self) -> int:
+        """The first offset, of records that have offsets of their own."""
+        offsets = self.columns.offsets
+        return self.end if offsets is None else int(offsets[0])
 
 
 class ObjectEngine:
@@ -228,50 +246,49 @@ class ObjectEngine:
         log = self._catalog.log(topic)
         known = self._catalog.require(topic, log.state())
         self._check(topic, known, columns)
+        end = _partition(log, partition).end
         if not columns.count:
-            end = _partition(log, partition).end
             return OffsetRange(end, end)
-        run = encode_run(columns, known.config(self._config))
-        inline = run.size <= INLINE_BYTES
-        if inline:
+        run = encode_run(columns, known.config(self._config), end)
+        placed, frames = run.placed("", 0)[0]._replace(index_bytes=0, time_index_bytes=0), []
+        if run.size <= INLINE_BYTES:
             # Without indexes: readers get all of it with one request.
-            placed, data = run.placed("", 0)[0]._replace(index_bytes=0, time_index_bytes=0), []
-            data = run.buffers()
+            frames = run.buffers()
         else:
             key = new_key(self._clock, "append")
             placed, data = run.placed(key, 0)
             self._backend.put(key, data)
-        state = self._append(topic, known, partition, placed, columns, data if inline else [], log)
-        end = state.partitions[partition].end
-        return OffsetRange(end - columns.count, end)
-
-    def _append(
-        self,
-        topic: str,
-        known: TopicFile,
-        partition: int,
-        placed: Slice,
-        columns: Columns,
-        frames: Sequence[Any],
-        log: CommitLog,
-    ) -> LogState:
-        def build(state: LogState) -> Draft:
-            found = self._catalog.require(topic, state, known)
-            _require_partition(topic, found, partition)
-            now, step = self._now(), SchemaStep()
-            if columns.schema is not None:
-                step = merge_step(topic, state, {columns.schema.version}, now)
-            commit = Commit(
-                [(partition, placed)],
-                schemas=step.new,
-                published=step.published,
-                written_at=now,
-            )
-            return Draft(commit, frames, repeatable=False)
-
-        state = log.commit(build).state
+        adding = _Append(topic, known, partition, placed, columns, end)
+        state = log.commit(lambda state: Draft(self._adds(adding, state), frames, False)).state
         self._collector.collect_if_due(log, state)
-        return state
+        end = state.partitions[partition].end
+        return OffsetRange(end - run.span if columns.offsets is None else adding.first, end)
+
+    def _adds(self, adding: _Append, state: LogState) -> Commit:
+        """The commit of an append on top of a state."""
+        topic, known, partition, placed, columns, end = adding
+        _require_partition(topic, self._catalog.require(topic, state, known), partition)
+        here, now, step = state.partitions[partition], self._now(), SchemaStep()
+        if columns.schema is not None:
+            step = merge_step(topic, state, {columns.schema.version}, now)
+        trims = {}
+        if columns.offsets is not None:
+            if here.end != end or adding.first < end:
+                raise InvalidRecordError(
+                    f"{topic}-{partition}: records with offsets from {adding.first} cannot be "
+                    f"appended: the log ends at {here.end}, and other writers must wait.",
+                    topic=topic,
+                    partition=partition,
+                )
+            if not end:  # nothing was ever here: the log begins with these records
+                trims = {partition: adding.first}
+        return Commit(
+            [(partition, placed)],
+            trims=trims,
+            schemas=step.new,
+            published=step.published,
+            written_at=now,
+        )
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
         known = self.topic(topic)
@@ -288,6 +305,7 @@ class ObjectEngine:
             job,
             lambda topic: self._config_of(topic).override(overrides),
             self.stage_check,
+            lambda topic: self._catalog.require(topic, self._catalog.log(topic).state()),
         )
 
     def _config_of(self, topic: str) -> StoreConfig:

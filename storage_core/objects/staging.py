@@ -31,10 +31,9 @@ from ..config import StoreConfig
 from ..errors import InvalidCommitError
 from ..format.columns import Columns
 from ..format.file_names import is_name
-from ..format.frame import EncodedFrame, draft_frame, finish_frame
-from ..format.frame_builder import rows_for_one_frame
+from ..format.frame import EncodedFrame
+from ..format.frame_builder import FramePlace, encode_frames
 from ..format.sparse_index import IndexBuilder, encode_entries, seal
-from ..io.parallel import map_on_processors
 from ..metadata.topic_file import TopicFile
 from ..vfs import Buffer, Vfs
 from .backend import ObjectBackend
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 # A smaller slice has no index: its frames are read from the first one on.
 _INDEXED_BYTES = 256 << 10
 _MAX_UINT32 = 0xFFFFFFFF
+_ANY = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +124,21 @@ class FrameRun:
         return found, [*self.buffers(), offsets, times]
 
 
-def encode_run(columns: Columns, config: StoreConfig) -> FrameRun:
-    """All records of an append as one slice."""
-    run, drafts, row = FrameRun(config.index_interval_bytes), [], 0
-    while row < columns.count:
-        rows = rows_for_one_frame(columns, row, config)
-        drafts.append(
-            draft_frame(
-                columns.slice(row, row + rows),
-                relative_offset=row,
-                recovery_point=0,
-                compression=config.compression,
-                level=config.compression_level,
-            )
-        )
-        row += rows
-    for frame in map_on_processors(finish_frame, drafts, columns.size):
+def encode_run(columns: Columns, config: StoreConfig, start: int = 0) -> FrameRun:
+    """All records of an append as one slice; those with offsets of their own count from ``start``.
+
+    A hole before the first of them belongs to the slice.
+    """
+    run = FrameRun(config.index_interval_bytes)
+    for frame in encode_frames(
+        columns, 0, FramePlace(start, start, 0), room=_any_size, most=_ANY, config=config
+    ):
         run.add(frame)
     return run
+
+
+def _any_size(_: int) -> int:
+    return _ANY
 
 
 def new_key(clock: Vfs, job: str) -> str:

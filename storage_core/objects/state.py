@@ -120,8 +120,6 @@ class LogState:
         partitions = list(self.partitions)
         if topic is not None:
             partitions += [PartitionState() for _ in range(topic.partitions - len(partitions))]
-        for partition, start in commit.trims.items():
-            partitions[partition] = partitions[partition].trimmed(start)
         for change in commit.replacements:
             partitions[change.partition] = partitions[change.partition].replaced(change)
         added: dict[int, list[Slice]] = {}
@@ -129,6 +127,8 @@ class LogState:
             added.setdefault(partition, []).append(each)
         for partition, slices in added.items():
             partitions[partition] = partitions[partition].appended(slices)
+        for partition, start in commit.trims.items():
+            partitions[partition] = partitions[partition].trimmed(start)
         ends = {partition: partitions[partition].end for partition in added}
         return LogState(
             self.number + 1,

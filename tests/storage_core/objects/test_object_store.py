@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage_core import DiskManager, Store, StoreConfig
+from storage_core import DiskManager, Store, StoreConfig, convert
 from storage_core.errors import (
     ConfigError,
     DataLossError,
@@ -635,3 +635,32 @@ def test_every_crash_leaves_all_of_a_commit_or_nothing(tmp_path: Path) -> None:
         pytest.fail("the job makes more than 300 changes")
     assert calls > 30
     assert os.listdir(root / "tmp") == []
+
+
+def test_conversions_keep_offsets_and_columns(tmp_path: Path) -> None:
+    source = Store.open(tmp_path / "native", create=True)
+    source.create_topic(TOPIC, 2, cleanup_policy="compact")
+    for number in range(6):
+        source.append(TOPIC, 0, [b"%d" % number] * 2, keys=[b"a", b"%d" % number])
+        source.roll(TOPIC, 0)
+    source.delete_records(TOPIC, {0: 3})
+    source.compact(TOPIC, min_dirty_ratio=0)
+    source.create_topic("rows", schema=SCHEMA)
+    source.append_table("rows", pa.table({"id": [1], "name": ["a"]}))
+    source.alter_topic("rows", add_columns=pa.schema([pa.field("late", pa.string())]))
+    source.append_table("rows", pa.table({"id": [2], "late": ["x"]}))
+    convert(tmp_path / "native", tmp_path / "objects", layout="objects")
+    convert(tmp_path / "native", tmp_path / "objects")  # goes on, with nothing to do
+    target = Store.open(tmp_path / "objects")
+    assert target.layout == "objects"
+    assert rows(target.read(TOPIC, 0)) == rows(source.read(TOPIC, 0))
+    assert target.offsets(TOPIC, 0) == source.offsets(TOPIC, 0)
+    assert target.offsets(TOPIC, 0).start == 3
+    assert target.scan("rows").to_table() == source.scan("rows").to_table()
+    source.append(TOPIC, 0, [b"more"], keys=[b"m"])
+    convert(tmp_path / "native", tmp_path / "objects")
+    assert values(target)[-1] == b"more"
+    convert(tmp_path / "objects", tmp_path / "back")
+    back = Store.open(tmp_path / "back")
+    assert rows(back.read(TOPIC, 0)) == rows(source.read(TOPIC, 0))
+    assert (errors(target), errors(back)) == ([], [])
