@@ -80,13 +80,18 @@ def store_url(path: object) -> str | None:
     """The URL of an object store that ``path`` names; None if it names none.
 
     Raises:
-        LayoutNotFoundError: the URL holds credentials.
+        LayoutNotFoundError: the URL holds credentials, or names no bucket.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     found = _SCHEME.match(text) if isinstance(text, str) else None
     if found is None or not isinstance(text, str) or found[1].lower() not in OBJECT_SCHEMES:
         return None
-    rest = text[found.end() :].lstrip("/")
+    rest = text[found.end() :]
+    if rest.startswith("///") or not rest.strip("/"):
+        raise LayoutNotFoundError(
+            f"{text} names no bucket or container. Write {found[1]}://bucket/log.", path=""
+        )
+    rest = rest.lstrip("/")
     host = rest.partition("/")[0]
     account = found[1].lower() in ("abfs", "abfss")  # container@account
     if ("@" in host and not account) or ":" in host.partition("@")[0] or "?" in rest:

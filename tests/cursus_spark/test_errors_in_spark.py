@@ -34,7 +34,7 @@ def times(option: str, text: str) -> tuple[str, str]:
 
 
 READ = {
-    "path": invalid("path", "a directory of a mounted file system", "s3://bucket/log"),
+    "path": invalid("path", "a directory of a mounted file system", "hdfs://host/log"),
     "layout": invalid("layout", "one of auto, native, cursus, cursus-broker, rustlog", "kafka"),
     "topic": (
         "a",

@@ -28,7 +28,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "no topics": ({"subscribe": None}, "[CURSUS_OPTION_MISSING] One of the following options"),
     "topics twice": ({"assign": '{"t":[0]}'}, "[CURSUS_OPTION_CONFLICT] Only one of the following"),
     "no path": ({"path": None}, "[CURSUS_OPTION_MISSING] Option 'path' must be specified"),
-    "a path elsewhere": ({"path": "s3://b/log"}, "[CURSUS_OPTION_INVALID] Option 'path' must be"),
+    "a path elsewhere": ({"path": "hdfs://b/log"}, "[CURSUS_OPTION_INVALID] Option 'path' must be"),
     "broken JSON of offsets": (
         {"startingOffsets": '{"orders":{"0":5}'},
         "[CURSUS_OFFSETS_INVALID] Option 'startingOffsets': expected earliest",

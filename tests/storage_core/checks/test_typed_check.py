@@ -11,6 +11,7 @@ import pytest
 
 from storage_core import Problem, SchemaVersion, Store
 from storage_core.checks import inspect
+from storage_core.engine import base
 from storage_core.errors import DamagedMetadataError
 from storage_core.format.typed_columns import make_typed_columns
 from storage_core.metadata import high_watermark
@@ -219,7 +220,7 @@ def test_a_body_that_is_not_what_its_schema_says_is_damage(
     other = typed_store(tmp_path / "other", pa.schema([("id", pa.string())]))
     schema = other.schema("t")
     assert schema is not None
-    monkeypatch.setattr(store._engine, "_require_schema", lambda *_: None)
+    monkeypatch.setattr(base, "_require_schema", lambda *_: None)
     columns = make_typed_columns(
         pa.record_batch({"id": ["a", "b"]}), SchemaVersion(1, schema.fields),
         timestamp_column=None, now_us=T0, max_record_bytes=None,

@@ -137,6 +137,14 @@ def test_urls_of_object_stores(path: str, url: str | None) -> None:
     assert store_url(path) == url
 
 
+@pytest.mark.parametrize("path", ["gs:///log", "s3://", "s3://key:secret@b/x", "s3://b/x?token=1"])
+def test_urls_without_a_bucket_or_with_credentials_are_refused(path: str) -> None:
+    with pytest.raises(LayoutNotFoundError) as caught:
+        store_url(path)
+    assert "secret" not in str(caught.value)
+    assert "token" not in str(caught.value)
+
+
 def test_storage_options_need_a_url(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="object stores"):
         Store.open(tmp_path, create=True, storage={"region": "x"})
