@@ -74,7 +74,7 @@ format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff format .
 
 clean: ## Remove .venv and everything that can be made again
-	@rm -rf .venv .venv-matrix build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	@rm -rf .venv .venv-matrix .object-server build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
 	@find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 
