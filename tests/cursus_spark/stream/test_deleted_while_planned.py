@@ -220,4 +220,5 @@ def test_every_moment(
     assert len(conditions) > 10
     # In the end everything is planned, or the task finds out.
     assert set(conditions) <= ({""} if lenient else {"", "DATA_LOSS"}), conditions
-    assert lenient or conditions.count("DATA_LOSS") > len(conditions) // 2, conditions
+    # Not most of them: a broker's reader has its files open early, and reads them to the end.
+    assert lenient or conditions.count("DATA_LOSS") > len(conditions) // 3, conditions
