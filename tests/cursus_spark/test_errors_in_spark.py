@@ -35,7 +35,9 @@ def times(option: str, text: str) -> tuple[str, str]:
 
 READ = {
     "path": invalid("path", "a directory of a mounted file system", "hdfs://host/log"),
-    "layout": invalid("layout", "one of auto, native, cursus, cursus-broker, rustlog", "kafka"),
+    "layout": invalid(
+        "layout", "one of auto, native, cursus, cursus-broker, rustlog, objects", "kafka"
+    ),
     "topic": (
         "a",
         "[CURSUS_OPTION_CONFLICT] Only one of the following options can be specified for the "

@@ -17,7 +17,7 @@ _FIGURES = {
     "kills": (100, 400, 2_000),
     "handler_kills": (12, 50, 250),
     "fuzz": (50_000, 500_000, 5_000_000),
-    "machine_examples": (300, 1_000, 5_000),
+    "machine_examples": (200, 1_000, 5_000),
     "machine_steps": (40, 50, 50),
     "store_examples": (80, 400, 2_000),
     "maintenance_examples": (30, 150, 1_000),
@@ -25,6 +25,7 @@ _FIGURES = {
     "commits": (100, 200, 500),
     "fault_pairs": (0, 2_000, 20_000),
     "spark_rounds": (1, 1, 3),
+    "deletion_step": (4, 1, 1),
 }
 _COLUMNS = ("test", "torture", "torture-long")
 
@@ -54,3 +55,4 @@ PROCESSES = int(os.environ.get("TORTURE_PROCESSES", "2"))
 LONG = os.environ.get("TORTURE", "test") != "test"
 FOR_HOURS = os.environ.get("TORTURE", "test") == "torture-long"
 EVERY_FIGURE = {name: _figure(name) for name in _FIGURES}
+DELETION_STEP = _figure("deletion_step")

@@ -93,7 +93,7 @@ POSITIVE = "a positive integer"
 SIZE = "a positive size such as 128m"
 SPAN = "a positive duration such as 15m or 500ms"
 NAMES = "names of columns, separated by commas"
-LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog"
+LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog, objects"
 BAD = [
     (read, "minPartitions", ["-1", "0", "1.5", "x", "", "2147483648", "١"], POSITIVE),
     (read, "maxRecordsPerPartition", ["0", "9223372036854775808", "1e3"], POSITIVE),
@@ -103,7 +103,7 @@ BAD = [
     (read, "layout", ["kafka", ""], LAYOUTS),
     (read, "isolation", ["committed"], "one of read_committed, read_uncommitted"),
     (read, "startingOffsetsByTimestampStrategy", ["earliest"], "one of error, latest"),
-    (read, "path", ["s3a://bucket/log", "hdfs:/log"], "a directory of a mounted file system"),
+    (read, "path", ["hdfs://host/log", "hdfs:/log"], "a directory of a mounted file system"),
     (read, "path", ["", " ", "file:", "file://nas/log"], "a directory"),
     (stream, "maxOffsetsPerTrigger", ["0", "all"], POSITIVE),
     (stream, "minOffsetsPerTrigger", ["0"], POSITIVE),

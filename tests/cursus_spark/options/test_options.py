@@ -61,7 +61,7 @@ def test_defaults_of_writes() -> None:
         "path": "/data/log", "topic": "orders", "layout": "auto",
         "create_topic": True, "num_partitions": None, "compression": None, "txn_app_id": None,
         "typed": None, "key_columns": None, "timestamp_column": None,
-        "merge_schema": False, "type_widening": False,
+        "merge_schema": False, "type_widening": False, "storage": (),
     }  # fmt: skip
     assert dataclasses.asdict(write()) == {**expected, "txn_version": None, "txn_mode": "last"}
     assert dataclasses.asdict(o.parse_stream_write_options(WRITE)) == expected

@@ -174,8 +174,8 @@ def test_a_where_that_is_wrong_shows_its_place_at_load(log: Log) -> None:
         store.create_topic("other", schema=pa.table({"id": [1], "more": [1]}).schema)
         store.create_topic("records")
     assert one_line_error(lambda: log.read("typed", where="id > 1 and tex = 'a'")) == (
-        "[CURSUS_PREDICATE_INVALID] where: there is no column tex; the columns are id, text, "
-        "_topic, _partition, _offset, _timestamp, at character 12: id > 1 and »tex« = 'a'"
+        "[CURSUS_PREDICATE_INVALID] where: there is no column tex; did you mean text?, at "
+        "character 12: id > 1 and »tex« = 'a'"
     )
     for topic, where, place in (
         ("typed", "id >", "»"), ("typed", "upper(text) = 'A'", "upper"),
