@@ -145,6 +145,13 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
 
     def append_checked(self, row: CheckedRow) -> Future[int]:
         """``append_row`` inside this package, for a row that is checked and routed."""
+        if self._rows is None or not isinstance(row, row_checks.CheckedRow):
+            # It would fail in the writer's thread, and with it the records of others.
+            raise InvalidRecordError(
+                f"row must be a checked row of a typed topic, got {type(row).__name__}. Use "
+                "append_row.",
+                topic=self.topic,
+            )
         return self._append_row((row, None, None, None))
 
     def write_direct(
