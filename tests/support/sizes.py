@@ -17,7 +17,7 @@ _FIGURES = {
     "kills": (100, 400, 2_000),
     "handler_kills": (12, 50, 250),
     "fuzz": (50_000, 500_000, 5_000_000),
-    "machine_examples": (200, 1_000, 5_000),
+    "machine_examples": (300, 1_000, 5_000),
     "machine_steps": (40, 50, 50),
     "store_examples": (80, 400, 2_000),
     "maintenance_examples": (30, 150, 1_000),
