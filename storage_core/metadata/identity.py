@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import StoreConfig
 from ..errors import (
@@ -53,23 +53,31 @@ def read(vfs: Vfs) -> Identity | None:
         IdentityError: a newer release wrote the file.
     """
     fields = json_files.read(vfs, PATH)
-    if fields is None:
-        return None
-    if fields.get("format") != FORMAT:
+    return None if fields is None else from_fields(fields, PATH, FORMAT)
+
+
+def from_fields(fields: Mapping[str, Any], path: str, known_format: int) -> Identity:
+    """The identity in the fields of a document.
+
+    Raises:
+        DamagedMetadataError: a field is missing or invalid.
+        IdentityError: a newer release wrote it.
+    """
+    if fields.get("format") != known_format:
         raise IdentityError(
-            f"{PATH} has format {fields.get('format')!r}; this release knows {FORMAT}. "
+            f"{path} has format {fields.get('format')!r}; this release knows {known_format}. "
             "Use the release that wrote the store.",
-            path=PATH,
+            path=path,
         )
     try:
         return Identity(
-            uuid.UUID(json_files.field(fields, "uuid", str, PATH)),
-            json_files.field(fields, "created_at", str, PATH),
-            json_files.field(fields, "node_name", str, PATH),
+            uuid.UUID(json_files.field(fields, "uuid", str, path)),
+            json_files.field(fields, "created_at", str, path),
+            json_files.field(fields, "node_name", str, path),
         )
     except ValueError as error:
         raise DamagedMetadataError(
-            f"{PATH} is damaged: uuid: {error}. Restore the file from a copy.", path=PATH
+            f"{path} is damaged: uuid: {error}. Restore it from a copy.", path=path
         ) from error
 
 

@@ -6,10 +6,9 @@ import socket
 import uuid
 
 from ..config import StoreConfig
-from ..errors import DamagedMetadataError, IdentityError
 from ..io import json_files
 from ..layouts.registry import STORE_FILE
-from ..metadata.identity import Identity
+from ..metadata.identity import Identity, from_fields
 from ..vfs import Vfs
 from .backend import read_object
 from .patience import TRANSIENT, PatientBackend
@@ -28,23 +27,7 @@ def read(backend: PatientBackend) -> Identity | None:
     data = read_object(backend, STORE_FILE)
     if data is None:
         return None
-    fields = json_files.load(data, STORE_FILE)
-    if fields.get("format") != _FORMAT:
-        raise IdentityError(
-            f"{STORE_FILE} has format {fields.get('format')!r}; this release knows {_FORMAT}. "
-            "Use the release that wrote the store.",
-            path=STORE_FILE,
-        )
-    try:
-        return Identity(
-            uuid.UUID(json_files.field(fields, "uuid", str, STORE_FILE)),
-            json_files.field(fields, "created_at", str, STORE_FILE),
-            json_files.field(fields, "node_name", str, STORE_FILE),
-        )
-    except ValueError as error:
-        raise DamagedMetadataError(
-            f"{STORE_FILE} is damaged: uuid: {error}. Restore it from a copy.", path=STORE_FILE
-        ) from error
+    return from_fields(json_files.load(data, STORE_FILE), STORE_FILE, _FORMAT)
 
 
 def ensure(backend: PatientBackend, clock: Vfs, config: StoreConfig) -> Identity:

@@ -11,6 +11,7 @@ from pyspark.sql import types as t
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.errors import CursusError
 from cursus_spark.options.parse import parse_stream_read_options
+from cursus_spark.read.reader import CursusReader
 from cursus_spark.read.typed_topics import QueryColumns, columns_of_query
 from cursus_spark.typed.spark_types import arrow_fields
 from storage_core import Store
@@ -81,7 +82,8 @@ def test_a_projection_may_be_any_columns_in_any_order(store: Store) -> None:
         "ctx struct<`a.b`: string>, id bigint NOT NULL",
         "amount double, price decimal(7,3), id int NOT NULL",
     ):
-        source(store).reader(struct(schema))
+        reader = source(store).reader(struct(schema))
+        assert isinstance(reader, CursusReader), schema
 
 
 @pytest.mark.parametrize(

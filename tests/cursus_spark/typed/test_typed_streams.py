@@ -61,8 +61,14 @@ def test_a_stream_reads_what_was_written(
     streams: Streams, store: Store, spark: SparkSession
 ) -> None:
     typed_topic(store, "t", ROWS)
-    rows = streams.read("t")
-    finish(streams.each(rows, lambda each, _: same_rows(each, frame_of(spark, ROWS)), "all"))
+    compared = []
+
+    def compare(rows: DataFrame, batch: int) -> None:
+        same_rows(rows, frame_of(spark, ROWS))
+        compared.append(batch)
+
+    finish(streams.each(streams.read("t"), compare, "all"))
+    assert compared == [0]
 
 
 def test_a_restart_reads_what_is_new(streams: Streams, store: Store) -> None:
