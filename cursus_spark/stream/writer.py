@@ -18,7 +18,13 @@ from ..logs import logger
 from ..options.write_options import StreamWriteOptions
 from ..store import open_for_write
 from ..write.task import write_rows
-from ..write.task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
+from ..write.task_commit import (
+    TaskCommit,
+    asking_for_shared_files,
+    check_messages,
+    commit_was_tried,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from ..write import target
@@ -88,7 +94,7 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
             return
         with one_line_errors(), open_for_write(self._options) as store:
             app = self._options.txn_app_id or staged[0].query_id
-            store.abort(staged[0].job, app=app)
+            store.abort(staged[0].job, app=app, tried=commit_was_tried(messages))
 
 
 def _property(name: str) -> str:

@@ -51,6 +51,14 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
     return checked
 
 
+def commit_was_tried(messages: Sequence[WriterCommitMessage | None]) -> bool:
+    """Whether Spark may have called ``commit`` before it aborts: it does when all tasks reported.
+
+    The call may have been in another process, which may be alive.
+    """
+    return all(isinstance(message, TaskCommit) for message in messages)
+
+
 @contextmanager
 def asking_for_shared_files(path: str, messages: Sequence[TaskCommit]) -> Iterator[None]:
     """Ask whether all nodes see the directory, if the driver misses a file that a task staged."""

@@ -18,7 +18,13 @@ from ..logs import logger
 from ..options.write_options import WriteOptions
 from ..store import open_for_write
 from .task import write_rows
-from .task_commit import TaskCommit, asking_for_shared_files, check_messages, parts_of
+from .task_commit import (
+    TaskCommit,
+    asking_for_shared_files,
+    check_messages,
+    commit_was_tried,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from . import target
@@ -63,10 +69,10 @@ class CursusWriter(DataSourceArrowWriter):
         It raises nothing, because Spark would show that error in place of the job's own. The next
         writer finishes a decided commit, and garbage collection deletes staged files by age.
         """
-        del messages
         try:
             with open_for_write(self._options) as store:
-                store.abort(self._job, app=self._options.txn_app_id)
+                tried = commit_was_tried(messages)
+                store.abort(self._job, app=self._options.txn_app_id, tried=tried)
         except (CursusError, StorageError, OSError) as error:
             _log.warning("the staged files of job %s were not deleted: %s", self._job, error)
 

@@ -142,8 +142,11 @@ class Engine(Protocol):
     def give_up_commit(self, transaction: str) -> None:
         """Drop an interrupted commit; what it had appended stays."""
 
-    def abort(self, job: str, app: str) -> None:
-        """Delete the staging of a job, or finish its commit if that is decided."""
+    def abort(self, job: str, app: str, *, tried: bool) -> None:
+        """Delete the staging of a job, or finish its commit if that is decided.
+
+        ``tried``: a commit of the job may have been tried, in any process.
+        """
 
     def commit(self, request: CommitRequest) -> CommitResult:
         """Publish all parts or none; first recover and finish pending commits if needed."""

@@ -149,7 +149,8 @@ class BaseEngine(ABC):
     def _only_objects(self, reason: str) -> ConfigError:
         return ConfigError(f"{self._vfs.root} {reason}. This is for layout objects.")
 
-    def abort(self, job: str, app: str) -> None:
+    def abort(self, job: str, app: str, *, tried: bool) -> None:  # noqa: ARG002
+        """The intent tells whether a commit was tried."""
         self.committer.abort(job, app)
 
     def finish_commit(self, transaction: str) -> None:

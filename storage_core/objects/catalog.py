@@ -65,21 +65,24 @@ class ObjectCatalog:
         Raises:
             TopicNotFoundError: the topic does not exist.
         """
+        known, state = self._current(topic)
+        return known.log, state
+
+    def _current(self, topic: str) -> tuple[_Known, LogState]:
         check_name("topic", topic)
         known = self._known.get(topic)
         if known is not None:
             state = known.log.refresh()
             if not state.deleted:
-                return known.log, state
+                return known, state
         found = self._find(topic)
         if found is not None and (known is None or found.number != known.number):
             state = found.log.refresh()
             if not state.deleted:
                 with self._lock:
-                    known = self._known.setdefault(topic, found)
-                    if known.number < found.number:
-                        known = self._known[topic] = found
-                return known.log, state
+                    if self._known.setdefault(topic, found).number < found.number:
+                        self._known[topic] = found
+                return found, state
         with self._lock:
             self._known.pop(topic, None)
         raise self._not_found(topic)
@@ -164,16 +167,18 @@ class ObjectCatalog:
 
     def delete(self, topic: str) -> None:
         """Delete a topic. No commit can follow."""
-        log, _ = self.get(topic)
+        known, _ = self._current(topic)
         now = json_files.timestamp(self._clock)
 
         def build(state: LogState) -> Draft | None:
             return None if state.deleted else Draft(Commit(deleted=True, written_at=now))
 
-        if not log.commit(build).happened:
+        if not known.log.commit(build).happened:
             raise self._not_found(topic)
         with self._lock:
-            known = self._known.pop(topic)
+            # Another thread may have created the topic again: that one stays.
+            if self._known.get(topic) == known:
+                del self._known[topic]
         self._backend.put(_key(topic, known.number, "deleted"), [b""])
 
     def change(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from ..config import StoreConfig
 from ..errors import StorageError
+from ..io import json_files
 from ..vfs import Vfs
 from .catalog import ObjectCatalog
-from .commit_log import CHECKPOINT_INTERVAL, CommitLog
-from .garbage import DATA, Garbage, collect_log, hour_of, live_keys, time_text
+from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
+from .garbage import Garbage, collect_deleted, collect_log, hour_of, live_keys, time_text
 from .patience import PatientBackend
-from .state import LogState
+from .state import DATA, Commit, LogState
 
 _BATCH = 500
 _HOUR_US = 3600 * 10**6
@@ -36,19 +37,23 @@ class Collector:
 
     def collect(self, *, dry_run: bool) -> Garbage:
         """Delete everything that is older than the time to live and not needed."""
-        now_us = self._clock.now_us()  # before the logs are read: later commits name newer data
-        found, states = Garbage(), list[LogState]()
+        hour = hour_of(self._clock.now_us() - self._ttl_us)
+        found, logs = Garbage(), list[CommitLog]()
         for log_id in self._log_ids():
             log = self._catalog.open_log(log_id)
             state = log.refresh()
-            states.append(state)
-            if state.deleted and self._is_old(log):
-                found = found.plus(self._whole_log(log))
-            elif not state.deleted:
+            if not state.deleted:
+                logs.append(log)
                 found = found.plus(collect_log(log, self._ttl_us, dry_run=dry_run))
-        rest = self._orphans(live_keys(states), now_us)
-        if not dry_run:
-            self._delete([*found.keys, *rest.keys])
+            elif log.boundary() >= GONE or self._is_old(log):
+                found = found.plus(collect_deleted(log, dry_run=dry_run))
+        rest = self._orphans(live_keys(log.refresh() for log in logs), hour)
+        if dry_run or not rest.keys:
+            return found.plus(rest)
+        # A writer that slept, or whose clock is wrong, may be about to commit some of these. After
+        # the fence it cannot, and what it has committed before is in the state of the fence.
+        rest = rest.without(live_keys([_fenced(log, hour) for log in logs]))
+        self._delete(list(rest.keys))
         return found.plus(rest)
 
     def collect_if_due(self, log: CommitLog, state: LogState) -> None:
@@ -79,19 +84,22 @@ class Collector:
         """Whether the topic was deleted so long ago that no reader is left."""
         return log.last_written() < time_text(self._clock.now_us() - self._ttl_us)
 
-    def _whole_log(self, log: CommitLog) -> Garbage:
-        found = list(self._backend.list_after(log.prefix))
-        return Garbage(tuple(info.key for info in found), sum(info.size for info in found))
-
-    def _orphans(self, live: set[str], now_us: int) -> Garbage:
-        last = f"{DATA}/{hour_of(now_us - self._ttl_us)}"
-        keys, size = list[str](), 0
-        for info in self._backend.list_after(f"{DATA}/"):
-            if info.key < last and info.key not in live:
-                keys.append(info.key)
-                size += info.size
-        return Garbage(tuple(keys), size)
+    def _orphans(self, live: set[str], hour: str) -> Garbage:
+        listed = self._backend.list_after(f"{DATA}/")
+        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
+        return old.without(live)
 
     def _delete(self, keys: list[str]) -> None:
         for at in range(0, len(keys), _BATCH):
             self._backend.delete(keys[at : at + _BATCH])
+
+
+def _fenced(log: CommitLog, hour: str) -> LogState:
+    """The state of a log after which no commit may name data from before an hour."""
+
+    def build(state: LogState) -> Draft | None:
+        if state.deleted or state.fence >= hour:
+            return None
+        return Draft(Commit(fence=hour, written_at=json_files.timestamp(log.clock)))
+
+    return log.commit(build).state

@@ -37,6 +37,8 @@ from .patience import TRANSIENT, PatientBackend
 from .state import Commit, LogState, commit_fields, commit_from, state_fields, state_from
 
 CHECKPOINT_INTERVAL = 100
+GONE = 1 << 62
+"""The boundary of a log that is deleted as a whole. This one object of it stays."""
 _COMMIT, _CHECKPOINT = ".commit", ".checkpoint"
 _NAME = re.compile(r"(\d{20})(\.commit|\.checkpoint)")
 _READ_THREADS = 16
@@ -131,6 +133,7 @@ class CommitLog:
             draft = build(state)
             if draft is None:
                 return Committed(state, happened=False)
+            state.require_kept(draft.commit)
             number, since = state.number + 1, self._now()
             stored, tries = self._create(number, draft, ident)
             doubtful = stored is not None or tries or self._is_old(since)
@@ -196,19 +199,22 @@ class CommitLog:
             except TRANSIENT as error:
                 cause = error
             except OSError as error:
-                raise self._failed(key, ident, error) from error
+                raise self._failed(key, ident, error, tries) from error
             if self._patience.is_over(until):
                 raise self._unknown(number, cause)
             tries += 1
             self._patience.wait(tries)
 
-    def _failed(self, key: str, ident: str, error: OSError) -> StorageError:
-        """The error of a create that failed for good: nothing was stored, or nobody knows."""
+    def _failed(self, key: str, ident: str, error: OSError, tries: int) -> StorageError:
+        """The error of a create that failed for good: nothing was stored, or nobody knows.
+
+        A try before it that had no reply may still be under way.
+        """
         try:
             found = self._id_of(key)
         except OSError:
             return self._unknown(key, error)
-        if found == ident:
+        if found == ident or (found is None and tries):
             return self._unknown(key, error)
         return write_failure(f"committing to {key}", error)
 
@@ -253,12 +259,15 @@ class CommitLog:
                 state = self._follow(state)
                 # Read last: no commit above the checkpoint was deleted before this moment, so the
                 # one that was not found does not exist.
-                if self.boundary() - 1 <= base.number:
+                boundary = self.boundary()
+                if boundary - 1 <= base.number:
                     self._checkpointed = base.number
                     return state
                 problem = "the checkpoint above the boundary is missing"
             except (FileNotFoundError, DamagedMetadataError) as error:
-                problem = str(error)
+                problem, boundary = str(error), self.boundary()
+            if boundary >= GONE:
+                return LogState(deleted=True)
             self._patience.wait(tries + 1)
         raise document.damaged(self.prefix.rstrip("/"), problem.removesuffix("."))
 

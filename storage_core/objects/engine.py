@@ -315,13 +315,14 @@ class ObjectEngine:
     def commit(self, request: CommitRequest) -> CommitResult:
         return self._commits.commit(request)
 
-    def abort(self, job: str, app: str) -> None:  # noqa: ARG002
+    def abort(self, job: str, app: str, *, tried: bool) -> None:  # noqa: ARG002
         """Delete what the tasks of a job uploaded, unless its commit may still happen.
 
-        Garbage collection deletes it then, if the commit did not happen.
+        A create of a commit may be under way when its process is gone, and nothing in the store
+        tells. Garbage collection deletes the data then, if the commit did not happen.
         """
         check_name("job", job)
-        if not is_undecided(job):
+        if not tried and not is_undecided(job):
             self._collector.drop_job(job)
 
     def finish_commit(self, transaction: str) -> None:

@@ -6,27 +6,37 @@ a deleted number again then finds the boundary above it, and knows that its comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ..io import json_files
-from .commit_log import CommitLog, parse_listing
+from .backend import ObjectInfo
+from .commit_log import GONE, CommitLog, parse_listing
 from .state import LogState
 
-DATA = "data"
 _HOUR = "%Y%m%d%H"
 _BATCH = 500
 
 
 class Garbage(NamedTuple):
-    """What garbage collection deletes: objects, and how many bytes they have."""
+    """The objects that garbage collection deletes."""
 
-    keys: tuple[str, ...] = ()
-    size: int = 0
+    objects: tuple[ObjectInfo, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(info.key for info in self.objects)
+
+    @property
+    def size(self) -> int:
+        return sum(info.size for info in self.objects)
 
     def plus(self, other: Garbage) -> Garbage:
-        return Garbage((*self.keys, *other.keys), self.size + other.size)
+        return Garbage((*self.objects, *other.objects))
+
+    def without(self, live: Collection[str]) -> Garbage:
+        return Garbage(tuple(info for info in self.objects if info.key not in live))
 
 
 def time_text(moment_us: int) -> str:
@@ -56,7 +66,6 @@ def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool) -> Garbage:
 
     Commits whose inline records are still in the log stay.
     """
-    state = log.refresh()
     listed = list(log.backend.list_after(log.prefix))
     commits, checkpoints = parse_listing(log.prefix, (info.key for info in listed))
     kept = _last_old(log, checkpoints, time_text(log.clock.now_us() - ttl_us))
@@ -65,20 +74,40 @@ def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool) -> Garbage:
         return Garbage()
     below = max(boundary, 0 if kept is None else kept + 1)
     if below > boundary and not dry_run:
-        # Raises if another collector was first: then it deletes, and the next run the rest.
-        data = json_files.dump({"number": below})
-        log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
-    live = live_keys([state])
+        _raise_boundary(log, below, tag)
+    # Read after the listing: a state from before it may not know records of listed commits.
+    live = live_keys([log.refresh()])
     names = {f"{log.prefix}{number:020d}.commit" for number in commits if number < below}
     names |= {
         f"{log.prefix}{number:020d}.checkpoint" for number in checkpoints if number < below - 1
     }
-    found = [info for info in listed if info.key in names and info.key not in live]
-    garbage = Garbage(tuple(info.key for info in found), sum(info.size for info in found))
+    garbage = Garbage(tuple(info for info in listed if info.key in names)).without(live)
     if not dry_run:
         # Checkpoints first: a reader must not start from one and miss the commits after it.
         delete(log, sorted(garbage.keys, key=lambda key: (key.endswith(".commit"), key)))
     return garbage
+
+
+def collect_deleted(log: CommitLog, *, dry_run: bool) -> Garbage:
+    """Delete a log as a whole, but for its boundary.
+
+    The boundary stays: a writer that slept would else create a commit of the log again, and believe
+    that it happened. It also lets the next run go on after a crash in the middle.
+    """
+    kept = f"{log.prefix}boundary"
+    garbage = Garbage(tuple(log.backend.list_after(log.prefix))).without({kept})
+    boundary, tag = log.read_boundary()
+    if not dry_run:
+        if boundary < GONE:
+            _raise_boundary(log, GONE, tag)
+        delete(log, list(garbage.keys))
+    return garbage
+
+
+def _raise_boundary(log: CommitLog, below: int, tag: str | None) -> None:
+    # Raises if another collector was first: then it deletes, and the next run the rest.
+    data = json_files.dump({"number": below})
+    log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
 
 
 def _last_old(log: CommitLog, checkpoints: list[int], before: str) -> int | None:

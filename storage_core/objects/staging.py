@@ -37,8 +37,9 @@ from ..format.sparse_index import IndexBuilder, encode_entries, seal
 from ..metadata.topic_file import TopicFile
 from ..vfs import Buffer, Vfs
 from .backend import ObjectBackend
-from .garbage import DATA, hour_of
+from .garbage import hour_of
 from .slices import Slice
+from .state import DATA
 
 if TYPE_CHECKING:
     from ..schema.fields import SchemaVersion

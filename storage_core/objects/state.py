@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..commit.ledger import LedgerEntry, with_version
-from ..errors import InvalidSchemaError
+from ..errors import InvalidCommitError, InvalidSchemaError
 from ..metadata import topic_file
 from ..metadata.schema_files import RegisteredSchema
 from ..metadata.topic_file import TopicFile
@@ -19,6 +19,7 @@ from ..schema.document import from_json, to_json
 from .slices import Slice, SliceTable, slice_from
 
 FORMAT = 1
+DATA = "data"
 
 
 class Transaction(NamedTuple):
@@ -49,6 +50,7 @@ class Commit:
     schemas: Sequence[RegisteredSchema] = ()
     published: int | None = None
     deleted: bool = False
+    fence: str | None = None
     written_at: str = ""
 
 
@@ -104,7 +106,10 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log after commit ``number``; ``number`` is -1 before the first one."""
+    """A log after commit ``number``; ``number`` is -1 before the first one.
+
+    ``fence``: data of hours before it may be deleted, so no later commit may name more of it.
+    """
 
     number: int = -1
     topic: TopicFile | None = None
@@ -113,6 +118,7 @@ class LogState:
     schemas: tuple[RegisteredSchema, ...] = ()
     published: int | None = None
     deleted: bool = False
+    fence: str = ""
 
     def applied(self, commit: Commit) -> LogState:
         """The state after one more commit."""
@@ -138,7 +144,22 @@ class LogState:
             (*self.schemas, *commit.schemas),
             self.published if commit.published is None else commit.published,
             self.deleted or commit.deleted,
+            max(self.fence, commit.fence or ""),
         )
+
+    def require_kept(self, commit: Commit) -> None:
+        """Refuse a commit of data that garbage collection may have deleted.
+
+        Raises:
+            InvalidCommitError: an object was uploaded before the fence.
+        """
+        new = [each for change in commit.replacements for each in change.new]
+        for each in (*(found for _, found in commit.slices), *new):
+            if each.key.startswith(f"{DATA}/") and each.key < f"{DATA}/{self.fence}":
+                raise InvalidCommitError(
+                    f"{each.key!r} was uploaded before {self.fence}, and garbage collection may "
+                    "have deleted it. Run the job again, or raise staging_ttl_ms."
+                )
 
     def _recorded(self, commit: Commit, ends: Mapping[int, int]) -> Mapping[str, LedgerEntry]:
         if commit.transaction is None:
@@ -189,6 +210,7 @@ def commit_fields(commit: Commit) -> dict[str, Any]:
         "schemas": [_schema_fields(each) for each in commit.schemas],
         "published": commit.published,
         "deleted": commit.deleted or None,
+        "fence": commit.fence,
     }
     kept = {name: value for name, value in fields.items() if value not in (None, [], {})}
     return {**kept, "format": FORMAT, "written_at": commit.written_at}
@@ -220,6 +242,7 @@ def commit_from(fields: Mapping[str, Any], key: str, frames_at: int) -> Commit:
         [_schema_from(each) for each in fields.get("schemas", [])],
         fields.get("published"),
         fields.get("deleted", False),
+        fields.get("fence"),
         fields["written_at"],
     )
 
@@ -250,6 +273,7 @@ def state_fields(state: LogState) -> dict[str, Any]:
         "schemas": [_schema_fields(each) for each in state.schemas],
         "published": state.published,
         "deleted": state.deleted,
+        "fence": state.fence,
     }
 
 
@@ -278,6 +302,7 @@ def state_from(fields: Mapping[str, Any], key: str) -> LogState:
         tuple(_schema_from(each) for each in fields["schemas"]),
         fields["published"],
         fields["deleted"],
+        fields.get("fence", ""),
     )
 
 

@@ -331,11 +331,19 @@ class Store(StoreMaintenance):
             request = protocol.CommitRequest(job, parts, named, name, version, exact)
             return self._engine.commit(request)
 
-    def abort(self, job: str, *, app: str | None = None) -> None:
-        """Delete the staging of a job. If its commit is decided, finish the commit instead."""
+    def abort(self, job: str, *, app: str | None = None, tried: bool = False) -> None:
+        """Delete the staging of a job. If its commit is decided, finish the commit instead.
+
+        Args:
+            job: The job's name.
+            app: The application of its commit; by default the job.
+            tried: Another process may have called ``commit``. In layout objects the staging is then
+                left to garbage collection: the commit may still happen.
+        """
+        arguments.instance("tried", tried, bool, "True or False")
         self._require_writable()
         with typed_write_errors(f"aborting job {job!r}"):
-            self._engine.abort(job, job if app is None else app)
+            self._engine.abort(job, job if app is None else app, tried=tried)
 
     def pending_commits(self) -> list[PendingCommit]:
         """Commits that are decided and not finished: interrupted ones, and those that run now."""

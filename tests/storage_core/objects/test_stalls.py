@@ -1,0 +1,204 @@
+"""Writers, collectors and processes that sleep or die at the worst moment: no record is lost."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_core import Store, StoreConfig
+from storage_core.errors import (
+    CommitUnknownError,
+    InvalidCommitError,
+    StorageError,
+    TopicNotFoundError,
+)
+from storage_core.objects import collector, commit_log, commits
+from storage_core.objects.commit_log import CommitLog
+from storage_core.objects.garbage import collect_log
+from storage_core.objects.state import LogState
+from tests.support.faulty_vfs import Fault, FaultyVfs, faulty
+from tests.support.stores import TOPIC, columns_of, errors, values
+
+DAY_US = 24 * 3600 * 10**6
+
+
+@pytest.fixture
+def vfs(tmp_path: Path) -> FaultyVfs:
+    Store.open(tmp_path, layout="objects", create=True).close()
+    return faulty(tmp_path)
+
+
+@pytest.fixture
+def store(vfs: FaultyVfs) -> Iterator[Store]:
+    with Store(vfs, StoreConfig(), "objects") as found:
+        found.create_topic(TOPIC, 1)
+        yield found
+
+
+def other(vfs: FaultyVfs) -> Store:
+    return Store(vfs, StoreConfig(), "objects")
+
+
+def staged(store: Store, job: str, value: bytes) -> list[Any]:
+    stage = store.stage(job)
+    stage.write(TOPIC, 0, columns_of([value]))
+    return list(stage.finish())
+
+
+def log_of(store: Store) -> CommitLog:
+    found: CommitLog = store._engine._catalog.log(TOPIC)  # type: ignore[attr-defined]
+    return found
+
+
+def before(target: object, name: str, act: Callable[[], None], nth: int = 1) -> None:
+    """Do something before the n-th call of a method, as if the caller had slept there."""
+    true, calls = getattr(target, name), 0
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            act()
+        return true(*arguments, **named)
+
+    setattr(target, name, late)
+
+
+def later(vfs: FaultyVfs, days: float) -> None:
+    vfs.clock_us = vfs.now_us() + int(days * DAY_US)
+
+
+def test_a_commit_that_slept_while_its_data_was_deleted_does_not_happen(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    parts = staged(store, "slept", b"late")
+
+    def sleep() -> None:
+        later(vfs, 3)
+        assert other(vfs).collect_garbage()[0] == 1
+
+    before(log_of(store).backend, "create", sleep)
+    with pytest.raises(InvalidCommitError, match="garbage collection may have deleted"):
+        store.commit("slept", parts)
+    assert (values(other(vfs)), errors(other(vfs))) == ([], [])
+
+
+def test_a_commit_right_before_the_fence_keeps_its_data(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, ahead = staged(store, "slow", b"a"), faulty(tmp_path)
+    staged(store, "crashed", b"x")
+    later(ahead, 3)  # the collector's clock is wrong, so for the writer the data is new
+    true = collector._fenced
+
+    def fenced(log: CommitLog, hour: str) -> LogState:
+        store.commit("slow", parts)
+        return true(log, hour)
+
+    monkeypatch.setattr(collector, "_fenced", fenced)
+    assert other(ahead).collect_garbage()[0] == 1
+    assert (values(store), errors(other(ahead))) == ([b"a"], [])
+    late = staged(store, "late", b"b")
+    with pytest.raises(InvalidCommitError, match="uploaded before"):
+        store.commit("late", late)
+
+
+def test_a_collector_that_slept_deletes_no_inline_records(
+    store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
+    for each in range(4):
+        store.append(TOPIC, 0, [b"%d" % each])
+    log = other(vfs)._engine._catalog.get(TOPIC)[0]  # type: ignore[attr-defined]
+
+    def sleep() -> None:
+        for each in range(4, 9):
+            store.append(TOPIC, 0, [b"%d" % each])
+        later(vfs, 3)
+
+    before(log.backend, "list_after", sleep)
+    collect_log(log, DAY_US, dry_run=False)
+    assert values(other(vfs)) == [b"%d" % each for each in range(9)]
+
+
+def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
+    store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, elsewhere = staged(store, "job", b"a"), other(vfs)
+    backend = log_of(store).backend
+    true, requests = backend.create, list[Any]()
+
+    def delayed(*request: Any) -> None:
+        requests.append(request)
+        raise PermissionError(13, "the connection is gone")
+
+    monkeypatch.setattr(backend, "create", delayed)
+    with pytest.raises(StorageError):
+        store.commit("job", parts)
+    monkeypatch.setattr(commits, "_undecided", set())  # another process has a set of its own
+    elsewhere.abort("job", tried=True)
+    true(*requests[0])  # the request arrives after all
+    assert (values(other(vfs)), errors(other(vfs))) == ([b"a"], [])
+    staged(elsewhere, "never", b"x")
+    elsewhere.abort("never")
+    assert not [name for name in vfs.listdir("data") if "never" in vfs.listdir(f"data/{name}")]
+
+
+def test_a_create_that_is_denied_after_a_lost_reply_is_not_called_failed(store: Store) -> None:
+    backend, answers = log_of(store).backend, [TimeoutError("no reply"), PermissionError(13, "no")]
+
+    def create(*_: Any) -> None:
+        raise answers.pop(0)
+
+    backend.create = create  # type: ignore[method-assign, assignment]
+    with pytest.raises(CommitUnknownError):
+        store.append(TOPIC, 0, [b"a"])
+
+
+def test_a_deleted_log_is_collected_although_the_collector_crashes(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    store.append(TOPIC, 0, [b"a"])
+    sleeper = other(vfs)
+    slept = log_of(sleeper)
+    slept.refresh()
+    store.delete_topic(TOPIC)
+    later(vfs, 3)
+    vfs.faults.append(Fault("unlink", errno.EIO, nth=2, path="logs/"))
+    with pytest.raises(StorageError):
+        store.collect_garbage()
+    vfs.faults.clear()
+    assert other(vfs).collect_garbage()[0] > 0
+    assert other(vfs).collect_garbage() == (0, 0)
+    # A writer that slept meanwhile must not believe that its record is in the log.
+    slept._seen = slept._now()
+    with pytest.raises(StorageError):
+        sleeper.append(TOPIC, 0, [b"late"])
+    assert other(vfs).collect_garbage()[0] <= 1
+    with pytest.raises(TopicNotFoundError):
+        other(vfs).read(TOPIC, 0)
+    other(vfs).create_topic(TOPIC, 1)
+    assert values(other(vfs)) == []
+
+
+def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_stays(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    catalog = store._engine._catalog  # type: ignore[attr-defined]
+    log = log_of(store)
+    true = log.commit
+
+    def commit(build: Any) -> Any:
+        done = true(build)
+        catalog._known.pop(TOPIC, None)
+        store.create_topic(TOPIC, 2)
+        return done
+
+    log.commit = commit  # type: ignore[method-assign]
+    store.delete_topic(TOPIC)
+    assert store.topics() == other(vfs).topics() == [TOPIC]
+    assert len(store.visible_ends(TOPIC)) == 2
