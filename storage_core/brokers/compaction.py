@@ -29,10 +29,10 @@ from ..io.durable import create_file, make_directories, parent, replace_file, sy
 from ..io.io_errors import typed_read_errors, typed_write_errors
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
-from ..maintenance.compaction import Bools, Compaction, Keyed
+from ..maintenance.compaction import Bools, Change, Compaction, Keyed
 from ..maintenance.compaction_policy import CleanerCheckpoint, LogToClean
 from ..maintenance.key_table import Digests, KeyTable, digests
-from ..maintenance.partition import Guard, PartitionMaintenance
+from ..maintenance.partition import FileMaintenance, Guard
 from ..maintenance.report import Pace
 from ..segments.sealed import Sealed
 from ..types import Int64s
@@ -105,18 +105,19 @@ class Compacted(NamedTuple):
     entries: bytes
 
 
-class BrokerCompaction(Compaction[_Chunk, Compacted]):
+class BrokerCompaction(Compaction[Sealed, _Chunk, Compacted]):
     """The compaction of a cursus broker's files. A dry run does not use ``log`` and ``guard``."""
 
     def __init__(
         self,
-        of: PartitionMaintenance,
+        of: FileMaintenance,
         pace: Pace,
         log: Callable[[], RowLog],
         guard: Guard,
     ) -> None:
         super().__init__(of, f"{STATE_DIRECTORY}/cleaned/{of.topic}-{of.partition}.json", pace)
         self._vfs = of.vfs
+        self._files = of
         self._log = log
         self._guard = guard
         # Keys and producers share the memory.
@@ -134,7 +135,7 @@ class BrokerCompaction(Compaction[_Chunk, Compacted]):
                 yield
 
     def sealed(self) -> list[Sealed]:
-        return self._of.sealed(self._of.high_watermark())
+        return self._files.sealed(self._of.high_watermark())
 
     def sync(self, segments: Sequence[Sealed]) -> None:
         for segment in segments:
@@ -145,7 +146,7 @@ class BrokerCompaction(Compaction[_Chunk, Compacted]):
         make_directories(self._vfs, parent(self._path))
         super().save(checkpoint)
 
-    def prepare(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> int:  # noqa: ARG002
+    def prepare(self, log: LogToClean[Sealed], checkpoint: CleanerCheckpoint) -> int:  # noqa: ARG002
         """Note the last record of each producer in all sealed files.
 
         Once the table is full, later producers are not known: then their earlier records stay. The
@@ -204,7 +205,13 @@ class BrokerCompaction(Compaction[_Chunk, Compacted]):
             return None
         return Compacted(path, size, entries.encoded())
 
-    def replace(self, segment: Sealed, new: Compacted) -> bool:
+    def replaced(
+        self, changes: Iterator[Change[Sealed, Compacted]]
+    ) -> Iterator[tuple[Change[Sealed, Compacted], bool]]:
+        for change in changes:
+            yield change, self._replace(change.segment, change.new)
+
+    def _replace(self, segment: Sealed, new: Compacted) -> bool:
         log = self._log()
 
         def swap() -> bool:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ..config import StoreConfig
 from ..errors import ConfigError, StorageError
-from ..maintenance.partition import Guard, PartitionMaintenance
+from ..maintenance.partition import FileMaintenance, Guard
 from ..maintenance.report import Pace, UpkeepReport
 from ..segments.listing import Listing
 from ..segments.sealed import Sealed
@@ -19,7 +19,7 @@ from .log import RowLog
 from .segments import RowSegments
 
 
-class BrokerMaintenance(PartitionMaintenance):
+class BrokerMaintenance(FileMaintenance):
     """One partition. What only a native store can do is refused."""
 
     def __init__(

@@ -93,6 +93,7 @@ OBJECTS = Layout(
     atomic_for="everybody",
     retain="record times",
     delete_records="records",
+    compact=True,
     rewrite=True,
     scrub="checksums",
 )

@@ -13,17 +13,18 @@ The key of a typed row is that of its key columns, nulls included, whatever its 
 row is a tombstone if all its other columns are null, the timestamp column among them. A topic that
 was created with key columns only has no tombstones: its rows are their keys.
 
-``Compaction`` holds the passes for every layout, ``NativeCompaction`` what native segments need.
+``Compaction`` holds the passes for every layout, ``FrameCompaction`` what segments of frames need,
+``NativeCompaction`` what native ones need.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,8 @@ from .compaction_policy import CleanerCheckpoint, LogToClean
 from .key_table import SEED_BYTES, Digests, KeyTable, digests
 from .partition import PartitionMaintenance
 from .report import Pace, UpkeepReport
-from .segment_rewriter import Rewritten, SegmentRewriter
+from .segment_files import HasSize, Segment, SegmentFiles
+from .segment_rewriter import FrameRewriter, Rewritten
 from .segment_swap import Replacer
 
 if TYPE_CHECKING:
@@ -65,18 +67,19 @@ class Keyed(NamedTuple):
     tombstones: Bools
 
 
-class _New(Protocol):
-    """A rewritten segment that waits to take the place of the old one."""
-
-    @property
-    def size(self) -> int: ...
-
-
 Batch = TypeVar("Batch")
-New = TypeVar("New", bound=_New)
+New = TypeVar("New", bound=HasSize)
 
 
-class Compaction(ABC, Generic[Batch, New]):
+class Change(NamedTuple, Generic[Segment, New]):
+    """A segment, what takes its place, and how many records that lacks."""
+
+    segment: Segment
+    new: New
+    removed: int
+
+
+class Compaction(ABC, Generic[Segment, Batch, New]):
     """One compaction of one partition, in as many passes as its keys need. Not thread-safe.
 
     A batch is some records of a segment, as the layout reads them.
@@ -97,15 +100,15 @@ class Compaction(ABC, Generic[Batch, New]):
         """Keep other maintenance out of the partition; writers and readers go on."""
 
     @abstractmethod
-    def sealed(self) -> list[Sealed]:
+    def sealed(self) -> list[Segment]:
         """The sealed segments below the high watermark, as they are now."""
 
     @abstractmethod
-    def sync(self, segments: Sequence[Sealed]) -> None:
+    def sync(self, segments: Sequence[Segment]) -> None:
         """Make every record of the segments durable."""
 
     @abstractmethod
-    def batches(self, segment: Sealed) -> Iterator[Batch]:
+    def batches(self, segment: Segment) -> Iterator[Batch]:
         """All records of a segment; none if retention has removed it."""
 
     @abstractmethod
@@ -113,23 +116,29 @@ class Compaction(ABC, Generic[Batch, New]):
         """The records with a key; None if there are none, or all offsets are below ``start``."""
 
     @abstractmethod
-    def rewritten(self, segment: Sealed) -> New | None:
+    def rewritten(self, segment: Segment) -> New | None:
         """The segment without the records that go, written beside it; None if all stay."""
 
     @abstractmethod
-    def replace(self, segment: Sealed, new: New) -> bool:
-        """Put a rewritten segment in its place; False if the old one has changed since."""
+    def replaced(
+        self, changes: Iterator[Change[Segment, New]]
+    ) -> Iterator[tuple[Change[Segment, New], bool]]:
+        """Put rewritten segments in their places; with each, False if the old one has changed."""
 
     @abstractmethod
-    def size_after(self, segment: Sealed) -> int:
+    def size_after(self, segment: Segment) -> int:
         """About how many bytes ``rewritten`` would leave. Changes nothing."""
 
-    def prepare(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> int:
+    def prepare(self, log: LogToClean[Segment], checkpoint: CleanerCheckpoint) -> int:
         """Get ready for the first pass; the offset that it starts at."""
         self._horizon = log.delete_horizon
         start = min(checkpoint.first_dirty_offset, log.segments[-1].end)
         self._pace.begin("compact", self._of.topic, self._of.partition, log.bytes_to_read(start))
         return start
+
+    def checkpoint(self) -> CleanerCheckpoint:
+        """How far earlier passes came."""
+        return CleanerCheckpoint.read(self._of.vfs, self._path, self._of.topic_uuid)
 
     def save(self, checkpoint: CleanerCheckpoint) -> None:
         """Write the checkpoint after a pass."""
@@ -146,7 +155,7 @@ class Compaction(ABC, Generic[Batch, New]):
 
     def _run(self, min_dirty_ratio: float, *, dry_run: bool) -> UpkeepReport:
         of = self._of
-        checkpoint = CleanerCheckpoint.read(of.vfs, self._path, of.topic_uuid)
+        checkpoint = self.checkpoint()
         log = LogToClean.of(self.sealed(), checkpoint, of.config, of.vfs.now_us())
         if not log.is_due(min_dirty_ratio):
             return replace(self._report, note=log.why_not_due(min_dirty_ratio))
@@ -160,7 +169,7 @@ class Compaction(ABC, Generic[Batch, New]):
         except StoppedError:
             return self._report.stopped()
 
-    def _compact(self, log: LogToClean, checkpoint: CleanerCheckpoint) -> UpkeepReport:
+    def _compact(self, log: LogToClean[Segment], checkpoint: CleanerCheckpoint) -> UpkeepReport:
         segments = list(log.segments)
         start, end = self.prepare(log, checkpoint), segments[-1].end
         while True:
@@ -174,7 +183,7 @@ class Compaction(ABC, Generic[Batch, New]):
                 return self._report
             start, segments = upto, self.sealed()
 
-    def _plan(self, log: LogToClean, start: int) -> UpkeepReport:
+    def _plan(self, log: LogToClean[Segment], start: int) -> UpkeepReport:
         """What the first pass would remove."""
         upto = self._fill(log.segments, start)
         for segment in log.segments:
@@ -186,7 +195,7 @@ class Compaction(ABC, Generic[Batch, New]):
         done = not self._report.segments_before and not more
         return replace(self._report, done=done, note=_MORE_PASSES if more else "")
 
-    def _fill(self, segments: Sequence[Sealed], start: int) -> int:
+    def _fill(self, segments: Sequence[Segment], start: int) -> int:
         """Put the keys from offset ``start`` on into the table; return how far it got."""
         self._table = KeyTable(self._table_bytes)
         upto = start
@@ -208,20 +217,23 @@ class Compaction(ABC, Generic[Batch, New]):
     def _remove_below(self, upto: int) -> bool:
         """Rewrite every segment below ``upto`` that loses records; False if one has changed."""
         self._tombstones, complete = 0, True
+        for change, done in self.replaced(self._changes(upto)):
+            if done:
+                self._count(change.segment, change.new.size, change.removed)
+            else:
+                complete = False
+        return complete
+
+    def _changes(self, upto: int) -> Iterator[Change[Segment, New]]:
         for segment in self.sealed():
             if segment.base >= upto:
                 break
             before = self._removed
             new = self.rewritten(segment)
-            if new is None:
-                continue
-            if self.replace(segment, new):
-                self._count(segment, new.size, self._removed - before)
-            else:
-                complete = False
-        return complete
+            if new is not None:
+                yield Change(segment, new, self._removed - before)
 
-    def _count(self, segment: Sealed, size: int, removed: int) -> None:
+    def _count(self, segment: Segment, size: int, removed: int) -> None:
         if removed:
             self._report = self._report.counted(segment.size, size, removed)
 
@@ -246,8 +258,8 @@ class Compaction(ABC, Generic[Batch, New]):
         return gone | (keyed.tombstones & (keyed.offsets < self._horizon))
 
 
-class NativeCompaction(Compaction[StoredFrame, Rewritten]):
-    """The compaction of native segments, a frame at a time. A dry run has no ``replacer``.
+class FrameCompaction(Compaction[Segment, StoredFrame, New]):
+    """The compaction of segments of frames, a frame at a time.
 
     ``key_columns`` are those of a typed topic.
     """
@@ -255,30 +267,22 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
     def __init__(
         self,
         of: PartitionMaintenance,
-        files: SealedLog,
-        high_watermark: int,
-        replacer: Replacer | None,
+        files: SegmentFiles[Segment],
+        checkpoint_path: str,
         pace: Pace,
-        key_columns: Sequence[str] = (),
+        key_columns: Sequence[str],
     ) -> None:
-        super().__init__(of, f"topics/{of.topic}/{of.partition}/cleaned.json", pace)
+        super().__init__(of, checkpoint_path, pace)
         self._files = files
-        self._high_watermark = high_watermark
-        self._replacer = replacer
         self._typed = None
         if files.schemas is not None:
             self._typed = typed_keys.TypedKeys(files.schemas, key_columns)
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._writing().held()
+    @abstractmethod
+    def write(self, segment: Segment, fill: Callable[[FrameRewriter], None]) -> New:
+        """Write a new version of a segment beside it; ``fill`` adds its frames."""
 
-    def sealed(self) -> list[Sealed]:
-        return self._files.segments(self._high_watermark)
-
-    def sync(self, segments: Sequence[Sealed]) -> None:  # noqa: ARG002
-        self._writing().sync()
-
-    def batches(self, segment: Sealed) -> Iterator[StoredFrame]:
+    def batches(self, segment: Segment) -> Iterator[StoredFrame]:
         with suppress(FileNotFoundError):
             for frame in self._files.frames(segment):
                 self._pace.advance(frame.header.length)
@@ -315,7 +319,7 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
         keys = digests(kept, self._seed)
         return Keyed(header.records, rows, offsets + batch.offset, keys, null)
 
-    def rewritten(self, segment: Sealed) -> Rewritten | None:
+    def rewritten(self, segment: Segment) -> New | None:
         with suppress(FileNotFoundError):  # retention was faster
             for frame in self._files.frames(segment):
                 rows = self.survivors(frame)
@@ -324,9 +328,10 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
                 self._pace.advance(frame.header.length)
         return None
 
-    def _rewrite(self, segment: Sealed, first: StoredFrame, rows: Int64s) -> Rewritten:
+    def _rewrite(self, segment: Segment, first: StoredFrame, rows: Int64s) -> New:
         """Rewrite a segment whose frames before ``first`` all stay."""
-        with self._writing().rewriter(segment.base) as writer:
+
+        def fill(writer: FrameRewriter) -> None:
             for frame in self._files.frames(segment):
                 if frame.position < first.position:
                     writer.carry(frame)
@@ -334,25 +339,62 @@ class NativeCompaction(Compaction[StoredFrame, Rewritten]):
                     self._add(writer, frame, rows)
                 else:
                     self._add(writer, frame, self.survivors(frame))
-            return writer.finish()
 
-    def _add(self, writer: SegmentRewriter, frame: StoredFrame, rows: Int64s | None) -> None:
+        return self.write(segment, fill)
+
+    def _add(self, writer: FrameRewriter, frame: StoredFrame, rows: Int64s | None) -> None:
         if rows is None:
             writer.carry(frame)
         else:
             writer.add(frame, rows=rows, codec=frame.header.codec)
         self._pace.advance(frame.header.length)
 
-    def replace(self, segment: Sealed, new: Rewritten) -> bool:
-        return self._writing().replace([segment], new)
-
-    def size_after(self, segment: Sealed) -> int:
+    def size_after(self, segment: Segment) -> int:
         """In proportion to the records that stay."""
         before, records = self._removed, 0
         for frame in self.batches(segment):
             self.survivors(frame)
             records += frame.header.records
         return segment.size * (records - (self._removed - before)) // max(1, records)
+
+
+class NativeCompaction(FrameCompaction[Sealed, Rewritten]):
+    """The compaction of native segments. A dry run has no ``replacer``."""
+
+    def __init__(
+        self,
+        of: PartitionMaintenance,
+        files: SealedLog,
+        high_watermark: int,
+        replacer: Replacer | None,
+        pace: Pace,
+        key_columns: Sequence[str] = (),
+    ) -> None:
+        path = f"topics/{of.topic}/{of.partition}/cleaned.json"
+        super().__init__(of, files, path, pace, key_columns)
+        self._log = files
+        self._high_watermark = high_watermark
+        self._replacer = replacer
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._writing().held()
+
+    def sealed(self) -> list[Sealed]:
+        return self._log.segments(self._high_watermark)
+
+    def sync(self, segments: Sequence[Sealed]) -> None:  # noqa: ARG002
+        self._writing().sync()
+
+    def write(self, segment: Sealed, fill: Callable[[FrameRewriter], None]) -> Rewritten:
+        with self._writing().rewriter(segment.base) as writer:
+            fill(writer)
+            return writer.finish()
+
+    def replaced(
+        self, changes: Iterator[Change[Sealed, Rewritten]]
+    ) -> Iterator[tuple[Change[Sealed, Rewritten], bool]]:
+        for change in changes:
+            yield change, self._writing().replace([change.segment], change.new)
 
     def _writing(self) -> Replacer:
         assert self._replacer is not None

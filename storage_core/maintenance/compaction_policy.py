@@ -7,15 +7,15 @@ is a hint. If it is lost, the whole partition counts as dirty, and tombstones st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from ..config import StoreConfig
 from ..errors import DamagedMetadataError
 from ..io import json_files
-from ..segments.sealed import Sealed
 from ..vfs import Vfs
+from .segment_files import Segment
 
 _FORMAT = 1
 _MAX_PASSES = 32
@@ -67,9 +67,18 @@ class CleanerCheckpoint:
     def read(cls, vfs: Vfs, path: str, topic_uuid: str) -> CleanerCheckpoint:
         """The checkpoint; an empty one if it is missing, damaged or of another topic."""
         try:
-            fields = json_files.read(vfs, path)
-            if fields is None or fields.get("topic_uuid") != topic_uuid:
-                return cls()
+            return cls.from_fields(json_files.read(vfs, path), path, topic_uuid)
+        except DamagedMetadataError:
+            return cls()
+
+    @classmethod
+    def from_fields(
+        cls, fields: Mapping[str, Any] | None, path: str, topic_uuid: str
+    ) -> CleanerCheckpoint:
+        """The checkpoint of a document, with the same exceptions."""
+        if fields is None or fields.get("topic_uuid") != topic_uuid:
+            return cls()
+        try:
             rows = json_files.field(fields, "marks", list, path)
             return cls(
                 tuple(_pass(row, path) for row in rows),
@@ -81,17 +90,17 @@ class CleanerCheckpoint:
 
     def write(self, vfs: Vfs, path: str, topic_uuid: str) -> None:
         """Replace the checkpoint of a partition. The caller holds its maintenance lock."""
-        json_files.replace(
-            vfs,
-            path,
-            {
-                "format": _FORMAT,
-                "topic_uuid": topic_uuid,
-                "marks": [list(each) for each in self.passes],
-                "tombstones": self.tombstones,
-                "tombstones_below": self.tombstones_below,
-            },
-        )
+        json_files.replace(vfs, path, self.fields(topic_uuid))
+
+    def fields(self, topic_uuid: str) -> dict[str, Any]:
+        """The checkpoint as a document."""
+        return {
+            "format": _FORMAT,
+            "topic_uuid": topic_uuid,
+            "marks": [list(each) for each in self.passes],
+            "tombstones": self.tombstones,
+            "tombstones_below": self.tombstones_below,
+        }
 
 
 def _pass(row: object, path: str) -> CleanPass:
@@ -103,10 +112,10 @@ def _pass(row: object, path: str) -> CleanPass:
 
 
 @dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(Generic[Segment]):
     """The sealed segments of a partition, and how much of them is dirty."""
 
-    segments: tuple[Sealed, ...]
+    segments: tuple[Segment, ...]
     dirty_bytes: int
     delete_horizon: int
     has_old_tombstones: bool
@@ -114,11 +123,11 @@ class LogToClean:
     @classmethod
     def of(
         cls,
-        segments: Sequence[Sealed],
+        segments: Sequence[Segment],
         checkpoint: CleanerCheckpoint,
         config: StoreConfig,
         now_us: int,
-    ) -> LogToClean:
+    ) -> LogToClean[Segment]:
         horizon = checkpoint.delete_horizon(now_us, config.delete_retention_ms)
         first_dirty = checkpoint.first_dirty_offset
         return cls(

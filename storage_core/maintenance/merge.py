@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 from .report import Pace, UpkeepReport
+from .segment_files import HasSize, Segment
 from .segment_swap import Replacer
-
-
-class HasSize(Protocol):
-    """A segment of some bytes."""
-
-    @property
-    def size(self) -> int: ...
-
-
-Segment = TypeVar("Segment", bound=HasSize)
 
 
 def merge_groups(

@@ -21,7 +21,7 @@ from . import skip as skipping
 from .compaction import NativeCompaction
 from .delete_records import delete_before, planned_deletion
 from .merge import merge_groups, merge_partition, planned_merge
-from .partition import Guard, PartitionMaintenance
+from .partition import FileMaintenance, Guard
 from .recompress import planned_recompression, recompress_partition
 from .report import Pace, UpkeepReport
 from .retention import has_limits
@@ -29,7 +29,7 @@ from .scrub import segment_problems
 from .segment_swap import Replacer
 
 
-class NativeMaintenance(PartitionMaintenance):
+class NativeMaintenance(FileMaintenance):
     """One partition. ``log`` and ``guard`` are used only where something may change.
 
     ``schemas`` and ``key_columns`` are those of a typed topic.
@@ -103,12 +103,11 @@ class NativeMaintenance(PartitionMaintenance):
         )
         return self.with_start(compaction.run(ratio, dry_run=dry_run))
 
-    def segments_to_scrub(self) -> list[Sealed]:
-        """Only below the high watermark: an append that fails takes back what is above."""
-        upto = None
+    def scrubbed_upto(self) -> int | None:
+        """The high watermark: an append that fails takes back what is above."""
         with suppress(RecoveryNeededError):  # the high watermark is lost: then all of them
-            upto = self.high_watermark()
-        return self.sealed(upto)
+            return self.high_watermark()
+        return None
 
     def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
         return segment_problems(self._files, segment, pace)

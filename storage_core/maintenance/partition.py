@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..config import Compression, StoreConfig
 from ..errors import ConfigError, StoppedError
@@ -29,6 +30,13 @@ class Guard(Protocol):
     """Runs an action on a partition once no commit is pending there."""
 
     def __call__(self, action: Callable[[], Result]) -> Result: ...
+
+
+class SegmentToScrub(NamedTuple):
+    """A segment, and how to find what is wrong with it; nothing, if it is gone or replaced."""
+
+    size: int
+    problems: Callable[[Pace], tuple[Problem, ...]]
 
 
 class PartitionMaintenance(ABC):
@@ -59,26 +67,13 @@ class PartitionMaintenance(ABC):
         bases = self.listing().bases
         return bases[0] if bases else 0
 
-    def sealed(self, upto: int | None = None) -> list[Sealed]:
-        """The sealed segments now, in order; only those that end at ``upto`` or before."""
-        return sealed_segments(self.vfs, self.listing(), upto)
-
+    @abstractmethod
     def expired(self, keep_from: int | None) -> list[int]:
         """Bases of the segments that ``retain`` would drop now."""
-        if not has_limits(self.config):
-            return []
-        self.require_deletable()
-        return expired_segments(
-            self.vfs, self.listing(), self.config, self.largest_timestamp, keep_from
-        )
 
     @abstractmethod
     def retain(self, keep_from: int | None) -> list[int]:
         """Drop the segments that the topic's limits no longer cover; return their bases."""
-
-    @abstractmethod
-    def largest_timestamp(self, base: int, path: str) -> int:
-        """The time by which retention judges a sealed segment, in microseconds."""
 
     def delete_records(
         self, pace: Pace, before: int, keep_from: int | None, *, dry_run: bool
@@ -132,28 +127,18 @@ class PartitionMaintenance(ABC):
         report = UpkeepReport("scrub", self.topic, self.partition)
         segments = self.segments_to_scrub()
         try:
-            total = sum(segment.size for segment in segments)
+            total = sum(each.size for each in segments)
             pace.begin("scrub", self.topic, self.partition, total)
-            for segment in segments:
-                found: tuple[Problem, ...] = ()
-                # Retention or a rewrite may remove or change a segment meanwhile: no problem then.
-                with suppress(FileNotFoundError):
-                    found = self.problems(segment, pace)
-                    if self.vfs.stat(segment.path) != segment.stat:
-                        found = ()
-                report = replace(
-                    report.counted(segment.size, segment.size), problems=(*report.problems, *found)
-                )
+            for size, problems in segments:
+                found = problems(pace)
+                report = replace(report.counted(size, size), problems=(*report.problems, *found))
         except StoppedError:
             report = report.stopped()
         return self.with_start(report)
 
-    def segments_to_scrub(self) -> list[Sealed]:
-        return self.sealed()
-
     @abstractmethod
-    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
-        """What is wrong with a sealed segment."""
+    def segments_to_scrub(self) -> list[SegmentToScrub]:
+        """The sealed segments now."""
 
     def damage(self) -> list[Damage]:
         """All damage below the high watermark, with what is intact after it."""
@@ -166,3 +151,45 @@ class PartitionMaintenance(ABC):
     def with_start(self, report: UpkeepReport) -> UpkeepReport:
         """The report with the log start offset as it is now."""
         return replace(report, start_offset=self.start_offset())
+
+
+class FileMaintenance(PartitionMaintenance):
+    """One partition whose segments are files."""
+
+    def sealed(self, upto: int | None = None) -> list[Sealed]:
+        """The sealed segments now, in order; only those that end at ``upto`` or before."""
+        return sealed_segments(self.vfs, self.listing(), upto)
+
+    def expired(self, keep_from: int | None) -> list[int]:
+        if not has_limits(self.config):
+            return []
+        self.require_deletable()
+        return expired_segments(
+            self.vfs, self.listing(), self.config, self.largest_timestamp, keep_from
+        )
+
+    @abstractmethod
+    def largest_timestamp(self, base: int, path: str) -> int:
+        """The time by which retention judges a sealed segment, in microseconds."""
+
+    def segments_to_scrub(self) -> list[SegmentToScrub]:
+        return [
+            SegmentToScrub(segment.size, partial(self._problems, segment))
+            for segment in self.sealed(self.scrubbed_upto())
+        ]
+
+    def scrubbed_upto(self) -> int | None:
+        """Where a scrub ends; None: after the last sealed segment."""
+        return None
+
+    def _problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+        # Retention or a rewrite may remove or change a segment meanwhile: no problem then.
+        with suppress(FileNotFoundError):
+            found = self.problems(segment, pace)
+            if self.vfs.stat(segment.path) == segment.stat:
+                return found
+        return ()
+
+    @abstractmethod
+    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
+        """What is wrong with a sealed segment."""

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, TypeVar
-
 from ..config import CODECS, Compression
 from ..format.frame import draft_frame, finish_frame
-from ..format.frame_scan import StoredFrame
-from ..format.selection import Schemas
-from .merge import HasSize
 from .report import Pace, UpkeepReport
+from .segment_files import Segment, SegmentFiles
 from .segment_swap import Replacer
 
-Segment = TypeVar("Segment", bound=HasSize)
 # How much of a segment a dry run encodes to see what it would save.
 _SAMPLE_BYTES = 2 << 20
-
-
-class SegmentFiles(Protocol[Segment]):
-    """The sealed segments of one partition, wherever they are."""
-
-    topic: str
-    partition: int
-
-    @property
-    def schemas(self) -> Schemas | None: ...
-    def segments(self) -> list[Segment]: ...
-    def frames(self, segment: Segment, *, bodies: bool = True) -> Iterator[StoredFrame]: ...
 
 
 def has_other_codec(

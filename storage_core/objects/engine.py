@@ -36,12 +36,12 @@ from ..vfs.remote import UrlVfs
 from . import identity
 from .backend import ObjectBackend
 from .catalog import ObjectCatalog
-from .checks import store_problems
 from .collector import Collector
 from .commit_log import CommitLog, Draft
 from .commits import ObjectCommits, is_undecided
 from .groups import ObjectGroups
-from .maintenance import ObjectMaintenance
+from .maintenance.checks import store_problems
+from .maintenance.partition import ObjectMaintenance
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions

@@ -23,10 +23,11 @@ def in_segments(
     path: Path,
     groups: Sequence[Sequence[Record]],
     config: StoreConfig | None = None,
+    layout: str = "native",
     **settings: Any,
 ) -> Store:
     """A store whose topic has a sealed segment for each group of records, and an empty one more."""
-    store = Store.open(path, create=True, config=config)
+    store = Store.open(path, create=True, config=config, layout=layout)
     store.create_topic(TOPIC, **settings)
     for group in groups:
         store.append(TOPIC, 0, [value for _, value in group], keys=[key for key, _ in group])

@@ -28,10 +28,15 @@ class Frame(NamedTuple):
 
 
 def typed_store(
-    path: Path, schema: pa.Schema, *, config: StoreConfig | None = None, **settings: Any
+    path: Path,
+    schema: pa.Schema,
+    *,
+    config: StoreConfig | None = None,
+    layout: str = "native",
+    **settings: Any,
 ) -> Store:
     """A new store with the typed topic ``t``."""
-    store = Store.open(path, create=True, config=config)
+    store = Store.open(path, create=True, config=config, layout=layout)
     store.create_topic(TOPIC, schema=schema, **settings)
     return store
 

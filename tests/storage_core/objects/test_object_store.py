@@ -327,9 +327,7 @@ def test_retention_and_deletion_are_trims(store: Store, tmp_path: Path) -> None:
 
 def test_what_is_not_there_yet_is_refused(store: Store) -> None:
     store.append(TOPIC, 0, [b"a"])
-    store.alter_topic(TOPIC, cleanup_policy="compact")
     calls: list[Callable[[], object]] = [
-        lambda: store.compact(TOPIC),
         lambda: store.damage(TOPIC, 0),
         lambda: store.skip_damaged(TOPIC, 0, 0, 1),
     ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..commit.staging import frame_checksum
-from ..errors import BrokenFrameError, StorageError
-from ..format.frame_scan import walk_frames
-from ..io.io_errors import typed_read_errors
-from ..types import Problem
-from .backend import ObjectBackend
-from .catalog import ObjectCatalog
-from .groups import ObjectGroups
-from .object_source import ObjectSource
-from .slices import Slice
-from .state import PartitionState
+from ...commit.staging import frame_checksum
+from ...errors import BrokenFrameError, StorageError
+from ...format.frame_scan import walk_frames
+from ...io.io_errors import typed_read_errors
+from ...types import Problem
+from ..backend import ObjectBackend
+from ..catalog import ObjectCatalog
+from ..groups import ObjectGroups
+from ..object_source import ObjectSource
+from ..slices import Slice
+from ..state import PartitionState
 
 
 def store_problems(

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 
-from ..config import CODECS, Compression, StoreConfig
-from ..errors import ConfigError, StoppedError
-from ..format.selection import Schemas
-from ..io import json_files
-from ..maintenance.merge import merge_groups, planned_merge
-from ..maintenance.partition import PartitionMaintenance
-from ..maintenance.recompress import has_other_codec, planned_recompression
-from ..maintenance.report import Pace, UpkeepReport
-from ..maintenance.retention import has_limits, segments_to_drop
-from ..metadata.topic_file import TopicFile
-from ..segments.damage import Damage
-from ..segments.listing import Listing
-from ..segments.sealed import Sealed
-from ..types import Problem
-from ..vfs import Vfs
+from ...config import CODECS, Compression, StoreConfig
+from ...errors import ConfigError
+from ...format.selection import Schemas
+from ...io import json_files
+from ...maintenance.merge import merge_groups, planned_merge
+from ...maintenance.partition import PartitionMaintenance, SegmentToScrub
+from ...maintenance.recompress import has_other_codec, planned_recompression
+from ...maintenance.report import Pace, UpkeepReport
+from ...maintenance.retention import has_limits, segments_to_drop
+from ...metadata.topic_file import TopicFile
+from ...segments.damage import Damage
+from ...segments.listing import Listing
+from ...types import Problem
+from ...vfs import Vfs
+from ..commit_log import CommitLog, Draft
+from ..slices import Slice
+from ..state import Commit, LogState, PartitionState
 from .checks import slice_problems
-from .commit_log import CommitLog, Draft
+from .compaction import ObjectCompaction
 from .rewriting import SliceFiles, rewrite_each
-from .slices import Slice
-from .state import Commit, LogState, PartitionState
 
 
 class ObjectMaintenance(PartitionMaintenance):
@@ -43,6 +42,7 @@ class ObjectMaintenance(PartitionMaintenance):
         super().__init__(vfs, topic, partition, config, str(known.uuid))
         self._log = log
         self._schemas = schemas
+        self._key_columns = known.key_columns
 
     def _state(self) -> PartitionState:
         return self._log.refresh().partitions[self.partition]
@@ -55,12 +55,6 @@ class ObjectMaintenance(PartitionMaintenance):
 
     def high_watermark(self) -> int:
         return self._state().end
-
-    def largest_timestamp(self, base: int, path: str) -> int:
-        for each in self._state().all():
-            if each.path == path or each.base == base:
-                return each.largest
-        return 0
 
     def expired(self, keep_from: int | None) -> list[int]:
         return self._expired(self._state(), keep_from)
@@ -125,8 +119,9 @@ class ObjectMaintenance(PartitionMaintenance):
             done=done or offset <= state.start,
         )
 
-    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:  # noqa: ARG002
-        raise self._refused("compact")
+    def compact(self, pace: Pace, *, min_dirty_ratio: float | None, dry_run: bool) -> UpkeepReport:
+        compaction = ObjectCompaction(self, self._files(), pace, self._key_columns)
+        return self.with_start(compaction.run(min_dirty_ratio, dry_run=dry_run))
 
     def merge(self, pace: Pace, *, below: int | None, at_least: int, dry_run: bool) -> UpkeepReport:
         files = self._files()
@@ -175,25 +170,15 @@ class ObjectMaintenance(PartitionMaintenance):
     def skip(self, start: int, end: int) -> str | None:  # noqa: ARG002
         raise self._refused("skip")
 
-    def scrub(self, pace: Pace) -> UpkeepReport:
-        report = UpkeepReport("scrub", self.topic, self.partition)
-        slices: Sequence[Slice] = self._state().all()
-        try:
-            total = sum(each.size for each in slices)
-            pace.begin("scrub", self.topic, self.partition, total)
-            for each in slices:
-                problems = tuple(
-                    slice_problems(self._log.backend, self.topic, self.partition, each)
-                )
-                if problems and each not in self._state().all():
-                    problems = ()  # removed or replaced meanwhile
-                pace.advance(each.size)
-                report = replace(
-                    report.counted(each.size, each.size), problems=(*report.problems, *problems)
-                )
-        except StoppedError:
-            report = report.stopped()
-        return self.with_start(report)
+    def segments_to_scrub(self) -> list[SegmentToScrub]:
+        return [SegmentToScrub(each.size, partial(self._problems, each)) for each in self._slices()]
 
-    def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
-        raise NotImplementedError  # scrub reads slices, not files
+    def _problems(self, found: Slice, pace: Pace) -> tuple[Problem, ...]:
+        problems = tuple(slice_problems(self._log.backend, self.topic, self.partition, found))
+        pace.advance(found.size)
+        if problems and found not in self._slices():
+            return ()  # removed or replaced meanwhile
+        return problems
+
+    def _slices(self) -> list[Slice]:
+        return self._state().all()

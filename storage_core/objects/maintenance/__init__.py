@@ -1,0 +1,1 @@
+"""Maintenance of stores of objects: each operation ends in one commit."""
