@@ -7,7 +7,6 @@ be installed, tests are skipped and say so.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import LOOPBACK, Host, free_port
 from tests.support.paths import ROOT
 
 BUCKET = "bucket"
@@ -45,22 +45,23 @@ def program() -> Path:
 
 
 @contextmanager
-def running() -> Iterator[dict[str, str]]:
+def running(host: Host = LOOPBACK) -> Iterator[dict[str, str]]:
     """A server with an empty bucket; yields the storage options that reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
-        "BIND_HOST": "127.0.0.1",
+        "BIND_HOST": host.address,
         "GATEWAY_PORT": str(port),
         "SERVICES": "s3",
     }
     process = subprocess.Popen(
-        [program()], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*host.enter, program()],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
-        endpoint = f"http://127.0.0.1:{port}"
+        endpoint = f"http://{host.address}:{port}"
         _make_bucket(process, f"{endpoint}/{BUCKET}")
         yield {
             "endpoint": endpoint,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -148,31 +147,3 @@ def test_urls_without_a_bucket_or_with_credentials_are_refused(path: str) -> Non
 def test_storage_options_need_a_url(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="object stores"):
         Store.open(tmp_path, create=True, storage={"region": "x"})
-
-
-def _race(url: str, options: Options, name: int, commits: int) -> None:
-    store = Store.open(url, storage=options)
-    for each in range(commits):
-        store.append("t", 0, [b"%d-%d" % (name, each)])
-
-
-@pytest.mark.slow
-def test_processes_race_for_one_log(server: Options) -> None:
-    store, commits = make(server), 40
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_race, args=(store.path, dict(server), name, commits))
-        for name in range(4)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        assert process.exitcode == 0
-    found = values(again(store, server), topic="t")
-    assert sorted(found) == sorted(
-        b"%d-%d" % (n, each) for n in range(4) for each in range(commits)
-    )
-    for name in range(4):
-        own = [int(each.partition(b"-")[2]) for each in found if each.startswith(b"%d-" % name)]
-        assert own == list(range(commits))

@@ -27,6 +27,9 @@ _DRIVER = "test_a_commit_whose_driver_was_killed_happens_whole_or_not_at_all"
 _NEW_COLUMNS = "test_rows_and_their_new_columns_arrive_once_whenever_the_sink_is_killed"
 _FOREIGN = "test_records_of_a_broker_outlive_a_killed_job_and_the_next_one"
 _TASKS = "test_a_task_that_fails_twice_and_a_killed_worker_write_once"
+_MACHINES = "test_a_killed_worker_and_a_killed_driver_cost_and_double_no_record"
+_AGAIN = "test_machines_that_are_killed_again_and_again_cost_and_double_no_record"
+_HOSTS = "test_hosts_with_networks_of_their_own_need_no_shared_directory"
 _CLUSTER = "test_executors_in_other_processes_write_and_read_and_one_that_is_killed_writes_once"
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -60,4 +63,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("task", "raises twice, rows staged", _TASKS),
     Scenario("Python worker", "rows staged", _TASKS),
     Scenario("executor JVM", "rows staged", _CLUSTER),
+    Scenario("worker and its executor, cluster on an object store", "a micro-batch", _MACHINES),
+    Scenario("driver and JVM, cluster on an object store", "a micro-batch", _MACHINES),
+    Scenario("drivers and workers, cluster on an object store", "any moment", _AGAIN),
+    Scenario("worker, then driver, hosts with own networks", "a micro-batch", _HOSTS),
 )

@@ -1,0 +1,43 @@
+"""The semantics gate over real connections: servers that break a promise are refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_core import Store
+from storage_core.errors import StoreSemanticsError
+from storage_core.objects.obstore_backend import ObstoreBackend
+from storage_core.objects.semantics import semantics_problems
+from tests.support.object_server import BUCKET
+from tests.support.small_s3 import FAULTS, small_server
+from tests.support.stores import values
+
+pytest.importorskip("obstore", reason="the extra [objects] is not installed")
+FOUND = {
+    "conditions are ignored": "a second create of the same object succeeds",
+    "creates are ignored": "a second create of the same object succeeds",
+    "tags are ignored": "conditional replacements at once",
+    "check, then put": "creates of one object at once",
+    "listings are old": "a listing does not show what was written",
+    "listings end early": "a listing does not show what was written",
+}
+
+
+def test_a_server_that_keeps_its_promises_gets_a_store() -> None:
+    with small_server() as options:
+        store = Store.open(f"s3://{BUCKET}/log", create=True, storage=options)
+        store.create_topic("t")
+        store.append("t", 0, [b"a"])
+        assert values(Store.open(store.path, storage=options), topic="t") == [b"a"]
+        assert store.semantics_problems(5) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_that_breaks_a_promise_gets_no_store(fault: str) -> None:
+    with small_server(fault) as options:
+        with pytest.raises(StoreSemanticsError, match=FOUND[fault]):
+            Store.open(f"s3://{BUCKET}/log", create=True, storage=options)
+        backend = ObstoreBackend(f"s3://{BUCKET}/log", options)
+        assert list(semantics_problems(backend, 1))
+        list(backend.list_after(""))  # the next listing of one that is late is true
+        assert list(backend.list_after("")) == []
