@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
@@ -18,19 +18,22 @@ if TYPE_CHECKING:  # a task that reads does not import the options of writes, no
 TopicPartition = tuple[str, int]
 
 
-def open_for_read(options: ReadOptions) -> Store:
-    """The store that a query reads."""
+def open_for_read(options: ReadOptions, pins: Mapping[str, bytes] | None = None) -> Store:
+    """The store that a query reads; ``pins`` are those of the plan."""
     return Store.open(
         options.path,
         layout=options.layout,
         isolation=options.isolation,
         storage=dict(options.storage) or None,
         config=StoreConfig.from_environment(),
+        pins=pins,
     )
 
 
-def open_for_write(options: StreamWriteOptions) -> Store:
+def open_for_write(options: StreamWriteOptions, pins: Mapping[str, bytes] | None = None) -> Store:
     """The store that a query writes. A missing store is created, in the layout of the options.
+
+    ``pins`` are what the driver knows of the topics.
 
     Raises:
         CursusError: there is no store, and ``createTopic`` is false.
@@ -42,6 +45,7 @@ def open_for_write(options: StreamWriteOptions) -> Store:
             create=options.create_topic,
             storage=dict(options.storage) or None,
             config=StoreConfig.from_environment(),
+            pins=pins,
         )
     except LayoutNotFoundError as error:
         if options.create_topic:

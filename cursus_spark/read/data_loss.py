@@ -95,7 +95,8 @@ def planned(
         step = _Step([], {})
         token = _step.set(step)
         try:
-            result = plan(gone)
+            with store.reading_once():
+                result = plan(gone)
             break
         except (StorageError, OSError, CursusError) as error:
             if isinstance(error, CursusError) and error.condition == "DATA_LOSS":

@@ -46,7 +46,7 @@ class LogSlice(InputPartition):
 
     ``ids`` are the uuids of the topics when the query was planned. A DataFrame is planned once and
     may be read much later, when a new topic has the same name. ``versions`` are the schema versions
-    of typed topics at that time.
+    of typed topics at that time. ``pins`` spare the tasks a look at the logs of an object store.
     """
 
     def __init__(
@@ -54,21 +54,21 @@ class LogSlice(InputPartition):
         splits: Sequence[SegmentSplit],
         ids: Mapping[str, str] | None = None,
         versions: Mapping[str, int] | None = None,
+        pins: Mapping[str, bytes] | None = None,
     ) -> None:
         super().__init__(None)
         self.splits = tuple(splits)
         self.ids = dict(ids or {})
         self.versions = dict(versions or {})
+        self.pins = dict(pins or {})
 
-    def __getstate__(self) -> tuple[list[tuple[Any, ...]], dict[str, str], dict[str, int]]:
+    def __getstate__(self) -> tuple[list[tuple[Any, ...]], tuple[dict[str, Any], ...]]:
         """Plain tuples: named tuples take three times as long to pickle."""
-        return [tuple(split) for split in self.splits], self.ids, self.versions
+        return [tuple(split) for split in self.splits], (self.ids, self.versions, self.pins)
 
-    def __setstate__(
-        self, state: tuple[list[tuple[Any, ...]], dict[str, str], dict[str, int]]
-    ) -> None:
-        splits, ids, versions = state
-        self.__init__(tuple(map(SegmentSplit._make, splits)), ids, versions)  # type: ignore[misc]
+    def __setstate__(self, state: tuple[list[tuple[Any, ...]], tuple[dict[str, Any], ...]]) -> None:
+        splits, known = state
+        self.__init__(tuple(map(SegmentSplit._make, splits)), *known)  # type: ignore[misc]
 
 
 def segment_of(split: SegmentSplit) -> SegmentInfo:

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 
 from pyspark.sql.types import StructType
@@ -25,6 +26,7 @@ from .data_loss import (
     vanished,
 )
 from .log_slice import LogSlice, SegmentSplit, segment_of
+from .object_order import by_object
 from .query_where import QueryWhere
 from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
@@ -80,8 +82,10 @@ def plan(
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
+            arrange=partial(by_object, container=store.container),
         )
-        return [_slice(task, ids, versions) for task in tasks]
+        pins = _pins(store, dict.fromkeys(topic for topic, _ in ranges))
+        return [_slice(task, ids, versions, pins) for task in tasks]
 
 
 def _matching(
@@ -110,14 +114,23 @@ def _matching(
     return kept
 
 
+def _pins(store: Store, topics: Iterable[str]) -> dict[str, bytes]:
+    found = {topic: store.pinned(topic) for topic in topics}
+    return {topic: pin for topic, pin in found.items() if pin is not None}
+
+
 def _slice(
-    splits: Sequence[SegmentSplit], ids: Mapping[str, str], versions: Mapping[str, int]
+    splits: Sequence[SegmentSplit],
+    ids: Mapping[str, str],
+    versions: Mapping[str, int],
+    pins: Mapping[str, bytes],
 ) -> LogSlice:
     topics = {split.topic for split in splits}
     return LogSlice(
         splits,
         {topic: ids[topic] for topic in topics},
         {topic: versions[topic] for topic in topics if topic in versions},
+        {topic: pins[topic] for topic in topics if topic in pins},
     )
 
 

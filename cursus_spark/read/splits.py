@@ -74,6 +74,7 @@ def plan_tasks(
     min_partitions: int | None = None,
     max_records: int | None = None,
     parallelism: int = 1,
+    arrange: Callable[[list[SegmentSplit]], list[SegmentSplit] | None] = lambda _: None,
 ) -> list[list[SegmentSplit]]:
     """Cut splits into tasks.
 
@@ -85,14 +86,18 @@ def plan_tasks(
         min_partitions: Minimum number of tasks, if there are as many records.
         max_records: Maximum number of records per task, counted as offsets.
         parallelism: Number of cores to use, if there is enough to read.
+        arrange: Another order of the splits, if there is a better one. The splits of a partition
+            must stay in the order of their offsets.
 
     Returns:
-        Tasks, and in each task its splits, in the order of topic, partition and offset.
+        Tasks, and in each task its splits, in the order of topic, partition and offset, or in that
+        of ``arrange``.
     """
     kept = [split for split in splits if split.end_offset > split.start_offset]
     kept.sort(key=itemgetter(0, 1, 3))  # topic, partition, start_offset
     if not kept:
         return []
+    kept = arrange(kept) or kept
     # No weight is 0: else a split at the end could not be distinguished from the one before.
     line = _lay_out(kept, cuts, max(1, min(_OPEN_COST, max_bytes // 1024)))
     heaviest = max(max_bytes, int(line.weights[-1]) // _MOST_TASKS)

@@ -61,7 +61,10 @@ def read_slice(
     use_processors(1)  # Spark runs a task on every other processor
     bound = None if predicate is None else predicate.bound
     counts = FrameCounts()
-    with one_line_errors(), open_for_read(options) as store:
+    with one_line_errors(), open_for_read(options, task.pins) as store:
+        store.read_ahead(
+            [(each.path, each.start_position, each.end_position) for each in task.splits]
+        )
         read_of = _reads(store, options, schema, task, predicate)
         gone: set[str] = set()
         for where, splits in groupby(task.splits, lambda split: (split.topic, split.partition)):

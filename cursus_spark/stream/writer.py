@@ -43,7 +43,7 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target = target.find_target(options, schema)
+        self._target, self._pins = target.find_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task of one batch."""
@@ -51,7 +51,9 @@ class CursusStreamWriter(DataSourceStreamArrowWriter):
             query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
             # The run makes it unique: a task left from an earlier run writes to another directory.
             job = f"stream-{query}-{batch}-{run}"
-            staged = write_rows(self._options, self._schema, self._target, job, iterator)
+            staged = write_rows(
+                self._options, self._schema, self._target, job, iterator, self._pins
+            )
             return replace(staged, query_id=query, batch_id=int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

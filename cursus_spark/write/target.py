@@ -6,7 +6,8 @@ topic is typed if the rows are not what Kafka's sink takes, or if the option ``t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -25,8 +26,15 @@ from .typed_rows import TypedTopic
 _LISTED = 20
 
 
-def find_target(options: StreamWriteOptions, schema: StructType) -> TypedTopic | None:
-    """The typed topic of the rows, created if it is missing; None if the rows are records.
+class Target(NamedTuple):
+    """Where rows go: the typed topic, None if they are records, and what spares tasks a look."""
+
+    topic: TypedTopic | None
+    pins: Mapping[str, bytes]
+
+
+def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
+    """The topic of the rows, created if it is missing.
 
     Nothing is created for rows that are refused.
 
@@ -40,7 +48,7 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> TypedTopic |
             raise _topic_required(schema)
         _refuse_typed_options(options, "of the column 'topic'")
         sink_columns(schema, topic=None)
-        return None
+        return Target(None, {})
     found = _existing(options, topic)
     if found is None:
         typed = _makes_typed(options, schema)
@@ -58,9 +66,15 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> TypedTopic |
         if made.is_typed != typed:  # another writer has just created it
             return find_target(options, schema)
         if columns is None:
-            return None
+            return Target(None, _pins(store, topic))
         _require_options(made, topic, options)
-        return _typed_topic(store, made, topic, columns, options)
+        found_topic = _typed_topic(store, made, topic, columns, options)
+        return Target(found_topic, _pins(store, topic))
+
+
+def _pins(store: Store, topic: str) -> dict[str, bytes]:
+    pin = store.pinned(topic)
+    return {} if pin is None else {topic: pin}
 
 
 def _typed_topic(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ def write_rows(
     target: TypedTopic | None,
     job: str,
     batches: Iterator[pa.RecordBatch],
+    pins: Mapping[str, bytes] | None = None,
 ) -> TaskCommit:
     """Stage all rows of a task; the message names the staged parts for the driver.
 
@@ -48,10 +49,11 @@ def write_rows(
         target: The typed topic of the rows; None if they are records.
         job: The name of the write job.
         batches: The rows.
+        pins: What the driver knows of the topic.
     """
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    with one_line_errors(), open_for_write(options) as store:
+    with one_line_errors(), open_for_write(options, pins) as store:
         overrides = {} if options.compression is None else {"compression": options.compression}
         stage = store.stage(job, **overrides)
         router = _router(store, options, schema, target, task)

@@ -41,11 +41,13 @@ class CursusWriter(DataSourceArrowWriter):
         self._options = options
         self._schema = schema
         self._job = f"batch-{uuid.uuid4()}"
-        self._target = target.find_target(options, schema)
+        self._target, self._pins = target.find_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task."""
-        return write_rows(self._options, self._schema, self._target, self._job, iterator)
+        return write_rows(
+            self._options, self._schema, self._target, self._job, iterator, self._pins
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the records that all tasks staged."""

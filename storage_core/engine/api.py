@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..commit.commit_state import PendingCommit
@@ -53,10 +54,33 @@ class Log(Protocol):
         """Close the files."""
 
 
+class RemoteReads(Protocol):
+    """How reads of a store far away cost few requests. Files need none of this."""
+
+    def reading_once(self) -> AbstractContextManager[None]:
+        """Inside it, this thread asks for the state of each log at most once."""
+
+    def pinned(self, topic: str) -> bytes:
+        """What a task needs of a topic to read planned segments, or to stage, without its log."""
+
+    def pin(self, topic: str, data: bytes) -> None:
+        """Take a topic for what ``pinned`` said, without a look at its log."""
+
+    def read_ahead(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Fetch these before they are read: path of a segment, first and last byte, in order."""
+
+    def container(self, path: str) -> str:
+        """The object that a segment stands in; several may share one."""
+
+
 class Engine(Protocol):
     """One opened log directory. Safe for several threads."""
 
     name: str
+
+    @property
+    def remote(self) -> RemoteReads | None:
+        """How to read it with few requests; None where reads are reads of files."""
 
     @property
     def groups(self) -> Groups:

@@ -50,6 +50,7 @@ class BaseEngine(ABC):
     """One opened log directory: guarded writes, staging and commits. Safe for several threads."""
 
     groups_directory: str
+    remote: None = None
 
     def __init__(self, vfs: Vfs, config: StoreConfig, commits: CommitState) -> None:
         self._vfs = vfs

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..config import StoreConfig
@@ -27,6 +28,7 @@ from .backend import read_object
 from .commit_log import CommitLog, Draft
 from .document import damaged
 from .patience import TRANSIENT, PatientBackend
+from .pins import Pin
 from .state import Commit, LogState
 
 TOPICS = "topics/"
@@ -38,6 +40,13 @@ class _Known(NamedTuple):
     log: CommitLog
 
 
+class _Step(threading.local):
+    """What one thread has seen since ``reading_once`` began; None outside of it."""
+
+    topics: dict[str, tuple[CommitLog, LogState]] | None = None
+    names: list[str] | None = None
+
+
 class ObjectCatalog:
     """Topics by name. Safe for several threads, processes and machines."""
 
@@ -47,9 +56,40 @@ class ObjectCatalog:
         self._config = config
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
+        self._pins: dict[str, tuple[Pin, CommitLog]] = {}
+        self._step = _Step()
+
+    @contextmanager
+    def reading_once(self) -> Iterator[None]:
+        """Inside it, this thread reads each log and the list of topics at most once."""
+        if self._step.topics is not None:
+            yield
+            return
+        self._step.topics, self._step.names = {}, None
+        try:
+            yield
+        finally:
+            self._step.topics = self._step.names = None
+
+    def pin(self, topic: str, pin: Pin) -> None:
+        """Take a topic for what it was when another process looked. Its log is read if needed."""
+        self._pins[topic] = (pin, self.open_log(pin.log))
+
+    def pinned(self, topic: str) -> Pin | None:
+        """What was pinned, unless its log was read since and says that the topic is deleted."""
+        pin, log = self._pins.get(topic, (None, None))
+        return None if log is None or log.is_deleted else pin
 
     def names(self) -> list[str]:
         """All topics, sorted."""
+        if self._step.names is None:
+            found = self._names()
+            if self._step.topics is None:
+                return found
+            self._step.names = found
+        return list(self._step.names)
+
+    def _names(self) -> list[str]:
         last: dict[str, tuple[int, bool]] = {}
         for info in self._backend.list_after(TOPICS):
             topic, _, entry = info.key.removeprefix(TOPICS).partition("/")
@@ -65,11 +105,22 @@ class ObjectCatalog:
         Raises:
             TopicNotFoundError: the topic does not exist.
         """
+        step = self._step.topics
+        if step is not None and topic in step:
+            return step[topic]
         known, state = self._current(topic)
+        if step is not None:
+            step[topic] = (known.log, state)
         return known.log, state
 
     def _current(self, topic: str) -> tuple[_Known, LogState]:
         check_name("topic", topic)
+        if topic in self._pins:
+            log = self._pins[topic][1]
+            state = log.refresh()
+            if not state.deleted:
+                return _Known(-1, log), state
+            raise self._not_found(topic)
         known = self._known.get(topic)
         if known is not None:
             state = known.log.refresh()
@@ -89,6 +140,8 @@ class ObjectCatalog:
 
     def log(self, topic: str) -> CommitLog:
         """The log of a topic, without a look whether it changed since the last one."""
+        if topic in self._pins:
+            return self._pins[topic][1]
         known = self._known.get(topic)
         return self.get(topic)[0] if known is None else known.log
 
@@ -167,6 +220,7 @@ class ObjectCatalog:
 
     def delete(self, topic: str) -> None:
         """Delete a topic. No commit can follow."""
+        self._pins.pop(topic, None)  # a pin does not know the number of the topic
         known, _ = self._current(topic)
         now = json_files.timestamp(self._clock)
 
@@ -183,7 +237,7 @@ class ObjectCatalog:
 
     def change(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
         """Change the settings or the number of partitions of a topic."""
-        log, _ = self.get(topic)
+        known, _ = self._current(topic)
 
         def build(state: LogState) -> Draft | None:
             current = self.require(topic, state)
@@ -193,7 +247,7 @@ class ObjectCatalog:
             now = json_files.timestamp(self._clock)
             return Draft(Commit(topic=changed, written_at=now))
 
-        return self.require(topic, log.commit(build).state)
+        return self.require(topic, known.log.commit(build).state)
 
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Increase a topic to ``total`` partitions. The number never decreases."""

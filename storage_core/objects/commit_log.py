@@ -82,6 +82,7 @@ class CommitLog:
     def __init__(self, backend: PatientBackend, clock: Vfs, log: str, *, ttl_s: float) -> None:
         self.backend = backend
         self.clock = clock
+        self.name = log
         self.prefix = f"logs/{log}/"
         self._patience = backend.patience
         self._fresh_s = ttl_s / 2
@@ -104,6 +105,12 @@ class CommitLog:
                 # If this process slept, the commit that it did not find may have been deleted.
                 if not self._is_old(now):
                     return self._state
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the last known state says that the topic is deleted. Reads nothing."""
+        state = self._state
+        return state is not None and state.deleted
 
     def begin(self) -> None:
         """Take the log for a new one: nobody else knows its id."""

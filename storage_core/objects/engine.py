@@ -44,6 +44,8 @@ from .maintenance.checks import store_problems
 from .maintenance.partition import ObjectMaintenance
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
+from .pins import PinnedSchemas
+from .remote_reads import ObjectReads
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
 from .segments import IndexCache, ObjectSegments
 from .semantics import semantics_problems
@@ -118,11 +120,16 @@ class ObjectEngine:
         self._readers: dict[tuple[str, int], PartitionReader] = {}
         self._identity: Identity | None = None
         self.groups = ObjectGroups(backend, vfs)
+        self.remote = ObjectReads(backend, self._catalog)
 
     def topics(self) -> list[str]:
         return self._catalog.names()
 
     def topic(self, topic: str) -> TopicFile:
+        pin = self._catalog.pinned(topic)
+        return pin.topic if pin is not None else self._now_topic(topic)
+
+    def _now_topic(self, topic: str) -> TopicFile:
         return self._catalog.require(topic, self._catalog.get(topic)[1])
 
     def high_watermarks(self, topic: str) -> tuple[int, ...]:
@@ -141,7 +148,11 @@ class ObjectEngine:
         reader = self._readers.get((log.prefix, partition))
         if reader is None:
             segments = ObjectSegments(
-                self._backend, partial(_partition, log, partition), log.refresh, self._cache
+                self._backend,
+                partial(_live_partition, log, partition),
+                log.refresh,
+                self._cache,
+                lambda: self.remote.ahead,
             )
             reader = PartitionReader(topic, partition, segments)
             self._readers[log.prefix, partition] = reader
@@ -191,7 +202,10 @@ class ObjectEngine:
             topic, lambda current: topic_file.with_settings(current, settings)
         )
 
-    def schemas(self, topic: str) -> ObjectSchemas:
+    def schemas(self, topic: str) -> ObjectSchemas | PinnedSchemas:
+        pin = self._catalog.pinned(topic)
+        if pin is not None and pin.published is not None:
+            return PinnedSchemas(pin.schemas)
         log = self._catalog.log(topic)
         if log.state().published is None:
             raise no_columns(topic)
@@ -291,7 +305,7 @@ class ObjectEngine:
         )
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:
-        known = self.topic(topic)
+        known = self._known_topic(topic)
         _require_partition(topic, known, partition)
         return partial(self._check, topic, known)
 
@@ -305,12 +319,18 @@ class ObjectEngine:
             job,
             lambda topic: self._config_of(topic).override(overrides),
             self.stage_check,
-            lambda topic: self._catalog.require(topic, self._catalog.log(topic).state()),
+            self._known_topic,
         )
 
+    def _known_topic(self, topic: str) -> TopicFile:
+        """A topic without a look whether it changed since the last one."""
+        pin = self._catalog.pinned(topic)
+        if pin is not None:
+            return pin.topic
+        return self._catalog.require(topic, self._catalog.log(topic).state())
+
     def _config_of(self, topic: str) -> StoreConfig:
-        state = self._catalog.log(topic).state()
-        return self._catalog.require(topic, state).config(self._config)
+        return self._known_topic(topic).config(self._config)
 
     def commit(self, request: CommitRequest) -> CommitResult:
         return self._commits.commit(request)
@@ -393,7 +413,8 @@ class ObjectEngine:
         """Nor here."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Only reading ahead is stopped: nothing else is held open."""
+        self.remote.close()
 
     def _now(self) -> str:
         return json_files.timestamp(self._clock)
@@ -402,6 +423,12 @@ class ObjectEngine:
 def _partition(log: CommitLog, partition: int) -> PartitionState:
     """A partition in the last known state of its log."""
     return log.state().partitions[partition]
+
+
+def _live_partition(log: CommitLog, partition: int) -> PartitionState:
+    """The same for readers: empty if the topic is deleted, whose objects may be gone."""
+    state = log.state()
+    return PartitionState() if state.deleted else state.partitions[partition]
 
 
 def _require_partition(topic: str, found: TopicFile, partition: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from .backend import ObjectBackend
+from .read_ahead import ReadAhead
 
 # A lookup wants little, a scan all: the first request is small, and each next one twice as large.
 _FIRST_BYTES, _LARGEST_BYTES = 256 << 10, 8 << 20
@@ -27,8 +28,10 @@ class ObjectSource:
         start: int,
         size: int,
         on_missing: Callable[[], object],
+        ahead: ReadAhead | None = None,
     ) -> None:
         self._backend = backend
+        self._ahead = ahead
         self._key = key
         self._from = start
         self._on_missing = on_missing
@@ -42,10 +45,25 @@ class ObjectSource:
     def read(self, position: int, size: int) -> memoryview:
         position = min(position, self.size)
         size = min(size, self.size - position)
+        if self._ahead is not None and (found := self._read_ahead(position, size)) is not None:
+            return found
         if position < self._at or position + size > self._at + len(self._window):
             self._move_to(position, size)
         at = position - self._at
         return self._window[at : at + size]
+
+    def expect(self, position: int, size: int) -> None:
+        """Say how much will be wanted from a position on, so that one request gets it all."""
+        if position < self._at or position >= self._at + len(self._window):
+            self._wanted = min(max(size, _FIRST_BYTES), _LARGEST_BYTES)
+
+    def _read_ahead(self, position: int, size: int) -> memoryview | None:
+        assert self._ahead is not None
+        try:
+            return self._ahead.read(self._key, self._from + position, size)
+        except FileNotFoundError:
+            self._on_missing()
+            raise
 
     def _move_to(self, position: int, size: int) -> None:
         after = self._at + len(self._window)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ..errors import BrokenFrameError
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
@@ -11,9 +13,10 @@ from ..format.typed_frames import bounds_of_place
 from ..io.caching import LruCache
 from ..segments.listing import Listing
 from ..segments.segment_reader import FrameReader
-from ..types import TimeBounds
+from ..types import OffsetPosition, TimeBounds
 from .backend import ObjectBackend
 from .object_source import ObjectSource
+from .read_ahead import ReadAhead
 from .slices import Place, parse_path
 from .state import PartitionState
 
@@ -32,8 +35,9 @@ class SliceReader(FrameReader):
         place: Place,
         cache: IndexCache,
         on_missing: Callable[[], object],
+        ahead: ReadAhead | None = None,
     ) -> None:
-        source = ObjectSource(backend, place.key, place.position, place.size, on_missing)
+        source = ObjectSource(backend, place.key, place.position, place.size, on_missing, ahead)
         super().__init__(place.base, source)
         self._backend = backend
         self._place = place
@@ -42,6 +46,16 @@ class SliceReader(FrameReader):
 
     def entries(self) -> SparseIndex:
         return self._indexes()[0]
+
+    def locate(self, offset: int) -> OffsetPosition:
+        if offset > self.base:
+            # The record is before the next entry: one request gets all up to there.
+            index = self.entries()
+            position = index.floor(offset, self.base).position
+            at = int(np.searchsorted(index.positions, position, side="right"))
+            end = int(index.positions[at]) if at < len(index.positions) else self.size
+            self._ranges.expect(position, end - position)
+        return super().locate(offset)
 
     def known_times(self) -> TimeIndex | None:
         return self._indexes()[1]
@@ -78,6 +92,7 @@ class ObjectSegments:
         state: The partition in the last known state of its log.
         refresh: Reads the state again; called when an object is missing.
         cache: Parsed indexes.
+        ahead: What is being read ahead, if anything.
     """
 
     def __init__(
@@ -86,8 +101,10 @@ class ObjectSegments:
         state: Callable[[], PartitionState],
         refresh: Callable[[], object],
         cache: IndexCache,
+        ahead: Callable[[], ReadAhead | None] = lambda: None,
     ) -> None:
         self._backend = backend
+        self._ahead = ahead
         self._state = state
         self._refresh = refresh
         self._cache = cache
@@ -112,7 +129,7 @@ class ObjectSegments:
     def open(self, base: int, listing: Listing) -> SliceReader:
         path = listing.path(base)
         place = parse_path(path) if path else _NOWHERE._replace(base=base)
-        return SliceReader(self._backend, place, self._cache, self._refresh)
+        return SliceReader(self._backend, place, self._cache, self._refresh, self._ahead())
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         self.listing()

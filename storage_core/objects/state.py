@@ -207,7 +207,7 @@ def commit_fields(commit: Commit) -> dict[str, Any]:
         "trims": {str(partition): offset for partition, offset in commit.trims.items()},
         "transaction": None if commit.transaction is None else list(commit.transaction),
         "topic": None if commit.topic is None else topic_file.dump(commit.topic),
-        "schemas": [_schema_fields(each) for each in commit.schemas],
+        "schemas": [schema_fields(each) for each in commit.schemas],
         "published": commit.published,
         "deleted": commit.deleted or None,
         "fence": commit.fence,
@@ -239,7 +239,7 @@ def commit_from(fields: Mapping[str, Any], key: str, frames_at: int) -> Commit:
             for partition, old, new in fields.get("replacements", [])
         ],
         None if topic is None else topic_file.parse(topic, key),
-        [_schema_from(each) for each in fields.get("schemas", [])],
+        [schema_from(each) for each in fields.get("schemas", [])],
         fields.get("published"),
         fields.get("deleted", False),
         fields.get("fence"),
@@ -270,7 +270,7 @@ def state_fields(state: LogState) -> dict[str, Any]:
             ]
             for entry in state.ledger.values()
         ],
-        "schemas": [_schema_fields(each) for each in state.schemas],
+        "schemas": [schema_fields(each) for each in state.schemas],
         "published": state.published,
         "deleted": state.deleted,
         "fence": state.fence,
@@ -299,14 +299,14 @@ def state_from(fields: Mapping[str, Any], key: str) -> LogState:
             )
             for app, version, plain, ends, ranges, recorded_at in fields["ledger"]
         },
-        tuple(_schema_from(each) for each in fields["schemas"]),
+        tuple(schema_from(each) for each in fields["schemas"]),
         fields["published"],
         fields["deleted"],
         fields.get("fence", ""),
     )
 
 
-def _schema_fields(found: RegisteredSchema) -> dict[str, Any]:
+def schema_fields(found: RegisteredSchema) -> dict[str, Any]:
     return {
         **to_json(found.schema),
         "origin": found.origin,
@@ -314,7 +314,7 @@ def _schema_fields(found: RegisteredSchema) -> dict[str, Any]:
     }
 
 
-def _schema_from(fields: Mapping[str, Any]) -> RegisteredSchema:
+def schema_from(fields: Mapping[str, Any]) -> RegisteredSchema:
     try:
         schema = from_json({"version": fields["version"], "fields": fields["fields"]})
     except InvalidSchemaError as error:

@@ -83,6 +83,8 @@ class FrameReader(ABC):
 
     def locate(self, offset: int) -> OffsetPosition:
         """Where to start in order to find ``offset``: at most one index interval before it."""
+        if offset <= self.base:
+            return OffsetPosition(self.base, 0)
         found = self.entries().floor(offset, self.base)
         # Also of a sealed segment: while it is replaced, its index may be that of the other one.
         if found == OffsetPosition(self.base, 0):
@@ -121,16 +123,23 @@ class FrameReader(ABC):
 
     def end_of_older(self, timestamp: int, end: int) -> int | None:
         """Offset after the last record below ``end`` that is older than ``timestamp``."""
-        last = None
-        # After the end there may be half a frame: see ``first_at``.
-        walk = self._walk(OffsetPosition(self.base, 0)) if self.base < end else iter(())
-        for frame in walk:
+        if self.base >= end:  # after the end there may be half a frame: see ``first_at``
+            return None
+        times, first, last = self.known_times(), self.base, None
+        in_order = times is not None and times.in_order(self.base)
+        if times is not None and in_order:
+            first = times.floor(timestamp, self.base)  # all records before it are older
+        if first >= end:
+            return end
+        for frame in self._walk(self.locate(first)):
             if frame.header.records and frame.header.min_timestamp < timestamp:
                 last = frame
+            elif in_order and frame.header.records:
+                break
             if frame.end_offset >= end:
                 break
         if last is None:
-            return None
+            return first if first > self.base else None
         stored, stamps = self._times_of(last)
         older = stored[(stamps < timestamp) & (stored < end)]
         return int(older[-1]) + 1 if len(older) else last.offset

@@ -49,10 +49,11 @@ def open_files(
     create: bool,
     config: StoreConfig,
     storage: Mapping[str, str] | None = None,
+    known: bool = False,
 ) -> tuple[Vfs, str]:
     """The files of a log directory and its layout. ``create`` makes a missing directory.
 
-    ``storage`` are the options of an object store.
+    ``storage`` are the options of an object store, ``known`` that there is a store at the URL.
 
     Raises:
         LayoutNotFoundError: the path is not a log directory.
@@ -60,6 +61,8 @@ def open_files(
     """
     url = store_url(path)
     if url is not None:
+        if known:
+            return remote.UrlVfs(url, storage), OBJECTS.name
         return _open_url(remote.UrlVfs(url, storage), layout, create=create, config=config)
     if storage:
         raise ConfigError("storage options are of object stores, such as s3://bucket/log.")

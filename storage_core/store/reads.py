@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -71,6 +72,39 @@ class StoreReads:
         """The store's settings; topics may override some of them."""
         return self._config
 
+    def reading_once(self) -> AbstractContextManager[None]:
+        """Inside it, this thread reads the state of each log at most once.
+
+        For a planner that asks many questions: each costs a request in an object store. The answers
+        are of the first look. In a directory nothing changes.
+        """
+        remote = self._engine.remote
+        return nullcontext() if remote is None else remote.reading_once()
+
+    def pinned(self, topic: str) -> bytes | None:
+        """What tasks in other processes pass to ``Store.open``; None where they need nothing."""
+        remote = self._engine.remote
+        with typed_metadata_errors(topic):
+            return None if remote is None else remote.pinned(topic)
+
+    def _pin(self, topic: str, data: bytes) -> None:
+        if self._engine.remote is not None:
+            self._engine.remote.pin(topic, data)
+
+    def read_ahead(self, places: Sequence[tuple[str, int, int]]) -> None:
+        """Say what ``read_slices`` will read: paths of segments, their first and last bytes.
+
+        They must come in the order of the reads. An object store fetches them ahead, in few
+        requests. It is a hint: what is left out is read all the same.
+        """
+        if self._engine.remote is not None:
+            self._engine.remote.read_ahead(places)
+
+    def container(self, path: str) -> str | None:
+        """The object that a segment of an object store stands in, with others; else None."""
+        remote = self._engine.remote
+        return None if remote is None else remote.container(path)
+
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
         with typed_metadata_errors():
@@ -107,8 +141,9 @@ class StoreReads:
 
     def offsets(self, topic: str, partition: int) -> OffsetRange:
         """The log start offset and the high watermark."""
-        reader = self._reader(topic, partition)
-        return self._bounds(reader, topic, partition, self.visible_ends(topic))
+        with self.reading_once():
+            reader = self._reader(topic, partition)
+            return self._bounds(reader, topic, partition, self.visible_ends(topic))
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The log start offset, even if no record is visible yet."""
@@ -151,8 +186,9 @@ class StoreReads:
             by_names: Open no file: take each segment to end where the next one begins. A missing
                 file is then seen only by a read. By default the end of each is looked up.
         """
-        end = self._high_watermark(topic, partition)
-        return self._reader(topic, partition).segments(end, by_names=by_names)
+        with self.reading_once():
+            end = self._high_watermark(topic, partition)
+            return self._reader(topic, partition).segments(end, by_names=by_names)
 
     def read_slices(
         self,
@@ -183,8 +219,9 @@ class StoreReads:
         """
         arguments.instance("slices", slices, Iterable, "a list of (segment, start, end)")
         arguments.function("on_loss", on_loss)
-        reader = self._reader(topic, partition)
-        selection = self.selection(topic, partition, columns, schema, where, times)
+        with self.reading_once():
+            reader = self._reader(topic, partition)
+            selection = self.selection(topic, partition, columns, schema, where, times)
         if counts is not None:
             selection = replace(selection, counts=counts)
 
@@ -268,9 +305,9 @@ class StoreReads:
             DataLossError: while iterating, if retention removes records before they are read.
         """
         read_arguments.check_numbers(start, end, max_records, max_bytes)
-        reader = self._reader(topic, partition)
         # At once: rows and their columns are published together.
-        with typed_metadata_errors(topic):
+        with self.reading_once(), typed_metadata_errors(topic):
+            reader = self._reader(topic, partition)
             published = self._engine.published(topic)
             schema = self._schema(topic, published)
         bounds = self._bounds(reader, topic, partition, published.ends)
@@ -328,7 +365,8 @@ class StoreReads:
         def select(schema: SchemaVersion | None, times: TimeRange | None) -> Selection:
             return self.selection(topic, 0, columns, schema, where, times)
 
-        return scans.make_scan(self._engine, topic, partitions, start, end, select)
+        with self.reading_once():
+            return scans.make_scan(self._engine, topic, partitions, start, end, select)
 
     def selection(
         self,
@@ -384,17 +422,20 @@ class StoreReads:
             partition: One of its partitions.
             timestamp: A datetime (UTC if it has no zone) or integer microseconds since 1970.
         """
-        end = self._high_watermark(topic, partition)
-        reader = self._reader(topic, partition)
-        return reader.offset_for_timestamp(read_arguments.moment(timestamp), end)
+        with self.reading_once():
+            end = self._high_watermark(topic, partition)
+            reader = self._reader(topic, partition)
+            return reader.offset_for_timestamp(read_arguments.moment(timestamp), end)
 
     def end_of_older(self, topic: str, partition: int, timestamp: int | datetime) -> int | None:
         """Offset after the last record older than ``timestamp``; None if there is none.
 
         Above ``offset_for_timestamp`` where timestamps are not in the order of offsets.
         """
-        end = self._high_watermark(topic, partition)
-        return self._reader(topic, partition).end_of_older(read_arguments.moment(timestamp), end)
+        with self.reading_once():
+            end = self._high_watermark(topic, partition)
+            reader = self._reader(topic, partition)
+            return reader.end_of_older(read_arguments.moment(timestamp), end)
 
     def time_bounds(
         self, topic: str, partition: int, segments: Iterable[SegmentInfo]

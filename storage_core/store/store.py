@@ -72,6 +72,7 @@ class Store(StoreMaintenance):
         isolation: IsolationLevel = "read_committed",
         internal_topics: bool = False,
         storage: Mapping[str, str] | None = None,
+        pins: Mapping[str, bytes] | None = None,
     ) -> Store:
         """Open a log directory.
 
@@ -86,6 +87,8 @@ class Store(StoreMaintenance):
             internal_topics: Include the internal topics (``__…``) of a cursus broker.
             storage: Options of an object store, by the names of the library ``obstore``: region,
                 endpoint, keys. By default the environment has them. They are never shown.
+            pins: What ``pinned`` said of some topics in another process. They are then read and
+                staged without a look at the store.
 
         Raises:
             LayoutNotFoundError: the path is not a log directory, or not a local path.
@@ -95,8 +98,15 @@ class Store(StoreMaintenance):
         arguments.one_of("isolation", isolation, get_args(IsolationLevel))
         if storage is not None:
             arguments.instance("storage", storage, Mapping, "a mapping of names to texts")
-        vfs, found = open_files(path, layout, create=create, config=settings, storage=storage)
-        return cls(vfs, settings, found, isolation, internal_topics)
+        if pins is not None:
+            arguments.instance("pins", pins, Mapping, "a mapping of topics to bytes")
+        vfs, found = open_files(
+            path, layout, create=create, config=settings, storage=storage, known=bool(pins)
+        )
+        store = cls(vfs, settings, found, isolation, internal_topics)
+        for topic, data in (pins or {}).items():
+            store._pin(topic, data)
+        return store
 
     def create_topic(
         self,
