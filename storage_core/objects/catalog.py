@@ -75,6 +75,11 @@ class ObjectCatalog:
         """Take a topic for what it was when another process looked. Its log is read if needed."""
         self._pins[topic] = (pin, self.open_log(pin.log))
 
+    @property
+    def has_pins(self) -> bool:
+        """Whether this is the store of a task, whose driver has looked at it."""
+        return bool(self._pins)
+
     def pinned(self, topic: str) -> Pin | None:
         """What was pinned, unless its log was read since and says that the topic is deleted."""
         pin, log = self._pins.get(topic, (None, None))

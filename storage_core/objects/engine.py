@@ -162,7 +162,8 @@ class ObjectEngine:
         return store_problems(self._backend, self._catalog, self.groups)
 
     def require_writable(self) -> None:
-        self._require_identity()
+        if not self._catalog.has_pins:  # else the driver has found the store
+            self._require_identity()
 
     def _require_identity(self) -> Identity:
         if self._identity is None:

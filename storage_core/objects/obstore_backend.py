@@ -19,6 +19,8 @@ from ..vfs import Buffer
 from .backend import Contents, ObjectInfo
 
 _CHUNK = 1000
+# Larger objects are uploaded in parts of this size, so many at once: no second copy is in memory.
+_PART_BYTES, _PARTS = 8 << 20, 4
 _TIMEOUT = "60s"
 _SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")
 _SECRET_OPTION = re.compile(r"(?i)key|secret|token|password|sas|credential")
@@ -78,11 +80,14 @@ class ObstoreBackend:
             raise FileExistsError(errno.EEXIST, "the object is gone", key) from error
 
     def _put(self, key: str, data: Sequence[Buffer], mode: Any) -> None:
-        whole = b"".join(data)
         # A condition holds for a single request only.
-        multipart = None if mode == "overwrite" else False
+        if mode == "overwrite" and sum(map(len, data)) > _PART_BYTES:
+            body: Any = _parts(data)
+            how = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS}
+        else:
+            body, how = b"".join(data), {"use_multipart": False}
         try:
-            self._library.put(self._store, key, whole, mode=mode, use_multipart=multipart)
+            self._library.put(self._store, key, body, mode=mode, **how)
         except self._errors as error:
             raise self._typed(error, key) from None
 
@@ -158,3 +163,16 @@ class ObstoreBackend:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return _SECRET.sub(r"\1***", text)
+
+
+def _parts(data: Sequence[Buffer]) -> Iterator[bytes]:
+    """The same bytes in pieces of about one part."""
+    pieces, size = list[Buffer](), 0
+    for each in data:
+        pieces.append(each)
+        size += len(each)
+        if size >= _PART_BYTES:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    if size:
+        yield b"".join(pieces)

@@ -2,14 +2,16 @@
 
 A task keeps its frames in memory until they have ``segment_bytes``, or until it ends. Then it
 uploads them as one object: sorted by topic and partition, the frames of each partition as one slice
-with its indexes after it. Most tasks upload one object. Garbage collection deletes what a crashed
-task has uploaded, by the hour in its name.
+with its indexes after it. Most tasks upload one object. While a thread uploads an object, the task
+encodes the next one: at most two are in memory. Garbage collection deletes what a crashed task has
+uploaded, by the hour in its name.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -167,6 +169,8 @@ class TaskObjects(TaskFiles):
         self._job = job
         self._waiting: list[_Waiting] = []
         self._uploaded: list[str] = []
+        self._pool: ThreadPoolExecutor | None = None
+        self._upload: Future[None] | None = None
         self.buffered = 0
         """Bytes of frames that are not uploaded yet, in all handlers."""
 
@@ -174,10 +178,29 @@ class TaskObjects(TaskFiles):
         """Let a complete slice wait for the upload."""
         self._waiting.append(waiting)
 
-    def upload(self) -> None:
-        """Upload all complete slices as one object."""
+    def begin_upload(self) -> None:
+        """Let a thread upload all complete slices as one object; first the one before must end."""
+        self._wait()
+        found = self._next_object()
+        if found is not None:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="storage-core-upload")
+            self._upload = self._pool.submit(self._backend.put, *found)
+
+    def _wait(self) -> None:
+        """Raise what went wrong with the upload that a thread does, when it has ended."""
+        running, self._upload = self._upload, None
+        if running is not None:
+            running.result()
+
+    def _end_uploads(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _next_object(self) -> tuple[str, list[Buffer]] | None:
+        """Key and bytes of an object with all complete slices, which become parts."""
         if not self._waiting:
-            return
+            return None
         key, position = new_key(self._clock, self._job), 0
         buffers: list[Buffer] = []
         # Stable: two slices of one partition stay in their order.
@@ -205,17 +228,24 @@ class TaskObjects(TaskFiles):
                 )
             )
         self._uploaded.append(key)
-        self._backend.put(key, buffers)
         self._waiting, self.buffered = [], 0
+        return key, buffers
 
     def finish(self) -> list[StagedPart]:
-        self.upload()
+        try:
+            self._wait()
+            found = self._next_object()
+            if found is not None:
+                self._backend.put(*found)
+        finally:
+            self._end_uploads()
         self._ended = "is finished"
         return self.parts
 
     def discard(self) -> None:
         """Delete what was uploaded; garbage collection deletes what is left."""
         self._ended, self._waiting = "was given up", []
+        self._end_uploads()
         with suppress(OSError):
             self._backend.delete(self._uploaded)
 
@@ -245,7 +275,7 @@ class ObjectStagingHandler(StagingHandler):
         self._objects.buffered += frame.header.length
         if self._objects.buffered >= self._config.segment_bytes:
             self._end_runs()
-            self._objects.upload()
+            self._objects.begin_upload()
 
     def end_part(self) -> None:
         """Complete the slice; later frames begin another one."""
