@@ -28,7 +28,7 @@ from .backend import read_object
 from .commit_log import CommitLog, Draft
 from .document import damaged
 from .patience import TRANSIENT, PatientBackend
-from .pins import Pin
+from .reads.pins import Pin
 from .state import Commit, LogState
 
 TOPICS = "topics/"

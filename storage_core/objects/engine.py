@@ -44,8 +44,8 @@ from .maintenance.checks import store_problems
 from .maintenance.partition import ObjectMaintenance
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
-from .pins import PinnedSchemas
-from .remote_reads import ObjectReads
+from .reads.pins import PinnedSchemas
+from .reads.remote_reads import ObjectReads
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
 from .segments import IndexCache, ObjectSegments
 from .semantics import semantics_problems

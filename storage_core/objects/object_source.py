@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from .backend import ObjectBackend
-from .read_ahead import ReadAhead
+from .reads.read_ahead import ReadAhead
 
 # A lookup wants little, a scan all: the first request is small, and each next one twice as large.
 _FIRST_BYTES, _LARGEST_BYTES = 256 << 10, 8 << 20

@@ -19,7 +19,7 @@ from ..vfs import Buffer
 from .backend import Contents, ObjectInfo
 
 _CHUNK = 1000
-# Larger objects are uploaded in parts of this size, so many at once: no second copy is in memory.
+# Larger objects are uploaded in parts of this size, several at once: no second copy is in memory.
 _PART_BYTES, _PARTS = 8 << 20, 4
 _TIMEOUT = "60s"
 _SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")

@@ -16,7 +16,7 @@ from ..segments.segment_reader import FrameReader
 from ..types import OffsetPosition, TimeBounds
 from .backend import ObjectBackend
 from .object_source import ObjectSource
-from .read_ahead import ReadAhead
+from .reads.read_ahead import ReadAhead
 from .slices import Place, parse_path
 from .state import PartitionState
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from ..metadata.topic_file import TopicFile
 from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
 from ..vfs import Vfs
 from . import read_arguments
+from .requests import StoreRequests
 
 if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
@@ -49,13 +49,13 @@ READ_COLUMNS = tuple(READ_SCHEMA.names)
 _SEGMENTS = "a list of what segments() returned"
 
 
-class StoreReads:
+class StoreReads(StoreRequests):
     """The read operations of ``Store``. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, config: StoreConfig, engine: Engine) -> None:
+        super().__init__(engine)
         self._vfs = vfs
         self._config = config
-        self._engine = engine
 
     @property
     def path(self) -> str:
@@ -71,39 +71,6 @@ class StoreReads:
     def config(self) -> StoreConfig:
         """The store's settings; topics may override some of them."""
         return self._config
-
-    def reading_once(self) -> AbstractContextManager[None]:
-        """Inside it, this thread reads the state of each log at most once.
-
-        For a planner that asks many questions: each costs a request in an object store. The answers
-        are of the first look. In a directory nothing changes.
-        """
-        remote = self._engine.remote
-        return nullcontext() if remote is None else remote.reading_once()
-
-    def pinned(self, topic: str) -> bytes | None:
-        """What tasks in other processes pass to ``Store.open``; None where they need nothing."""
-        remote = self._engine.remote
-        with typed_metadata_errors(topic):
-            return None if remote is None else remote.pinned(topic)
-
-    def _pin(self, topic: str, data: bytes) -> None:
-        if self._engine.remote is not None:
-            self._engine.remote.pin(topic, data)
-
-    def read_ahead(self, places: Sequence[tuple[str, int, int]]) -> None:
-        """Say what ``read_slices`` will read: paths of segments, their first and last bytes.
-
-        They must come in the order of the reads. An object store fetches them ahead, in few
-        requests. It is a hint: what is left out is read all the same.
-        """
-        if self._engine.remote is not None:
-            self._engine.remote.read_ahead(places)
-
-    def container(self, path: str) -> str | None:
-        """The object that a segment of an object store stands in, with others; else None."""
-        remote = self._engine.remote
-        return None if remote is None else remote.container(path)
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""

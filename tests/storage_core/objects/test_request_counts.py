@@ -18,7 +18,7 @@ from cursus_spark.read.task import read_slice
 from storage_core import Store, StoreConfig
 from storage_core.errors import DataLossError
 from storage_core.objects.commit_log import CHECKPOINT_INTERVAL
-from storage_core.objects.read_ahead import Range, ReadAhead, joined
+from storage_core.objects.reads.read_ahead import Range, ReadAhead, joined
 from storage_core.objects.vfs_backend import VfsBackend
 from tests.support.memory_objects import MemoryBackend
 from tests.support.stores import T0, TOPIC, columns_of
@@ -232,17 +232,17 @@ def test_near_ranges_share_a_request(
     assert joined([Range(*each) for each in ranges], largest=100) == windows
 
 
-def test_reading_ahead_serves_what_it_fetched_and_nothing_behind() -> None:
+def test_reading_ahead_serves_what_it_fetched_and_nothing_before() -> None:
     backend = MemoryBackend()
     backend.put("a", [bytes(range(256)) * 4])
     ahead = ReadAhead(backend, [Range("a", 0, 100), Range("a", 100, 200), Range("gone", 0, 1)])
     try:
-        assert ahead.read("a", 90, 20) == bytes(range(90, 110))
+        assert bytes(ahead.read("a", 90, 20) or b"") == bytes(range(90, 110))
         assert ahead.read("a", 500, 1) is None
         assert ahead.read("other", 0, 1) is None
         with pytest.raises(FileNotFoundError):
             ahead.read("gone", 0, 1)
-        assert ahead.read("a", 90, 1) is None, "the window is behind the reader"
+        assert ahead.read("a", 90, 1) is None, "the window was passed"
     finally:
         ahead.close()
     assert ahead.read("a", 90, 20) is None

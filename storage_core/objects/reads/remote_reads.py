@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from .backend import ObjectBackend
-from .catalog import ObjectCatalog
+from ..backend import ObjectBackend
+from ..catalog import ObjectCatalog
+from ..slices import parse_path
 from .pins import decode_pin, encode_pin
 from .read_ahead import Range, ReadAhead
-from .slices import parse_path
 
 
 class ObjectReads:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from .backend import ObjectBackend
+from ..backend import ObjectBackend
 
 _WINDOW_BYTES = 8 << 20
 _IN_FLIGHT_BYTES = 3 * _WINDOW_BYTES
@@ -97,7 +97,7 @@ class ReadAhead:
         return found or None  # the object is shorter than it should be
 
     def _window_of(self, key: str, position: int) -> int | None:
-        """The first window that has the position and is not behind the reader."""
+        """The first window that has the position and was not passed."""
         begins, numbers = self._places.get(key, ([], []))
         at = bisect.bisect_right(begins, position) - 1
         if at < 0 or numbers[at] < self._at or position >= self._windows[numbers[at]].end:
@@ -105,7 +105,7 @@ class ReadAhead:
         return numbers[at]
 
     def _go_to(self, number: int) -> None:
-        """Forget the windows behind, and fetch some ahead."""
+        """Forget the windows before it, and fetch some after it."""
         for passed in [each for each in self._fetched if each < number]:
             self._fetched.pop(passed).cancel()
         self._at, size = number, 0

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..io import json_files
-from ..metadata import topic_file
-from ..metadata.schema_files import RegisteredSchema
-from ..metadata.topic_file import TopicFile
-from ..schema.fields import SchemaVersion
-from .document import damaged
-from .state import LogState, schema_fields, schema_from
+from ...io import json_files
+from ...metadata import topic_file
+from ...metadata.schema_files import RegisteredSchema
+from ...metadata.topic_file import TopicFile
+from ...schema.fields import SchemaVersion
+from ..document import damaged
+from ..state import LogState, schema_fields, schema_from
 
 
 class Pin(NamedTuple):

@@ -1,0 +1,1 @@
+"""How reads of a store of objects cost few requests."""
