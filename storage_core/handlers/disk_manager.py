@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,13 @@ from .. import arguments
 from ..config import StoreConfig
 from ..errors import CollectedError, ConfigError, StorageError
 from ..format.file_names import check_name
+from ..format.partitioner import partition_for_key
 from ..lazy import LazyModule
+from ..metadata.topic_file import TopicFile
 from ..store.store import Store
 from .background import Maintainer
 from .disk_handler import DiskHandler
+from .write_queue import Bytes, Headers, stored_bytes
 
 if TYPE_CHECKING:
     from . import row_checks
@@ -26,15 +30,16 @@ if TYPE_CHECKING:
 else:
     row_checks = LazyModule("storage_core.handlers.row_checks")
 
+_TOPIC_IS_FRESH_S = 1.0
 _log = logging.getLogger("storage_core")
 
 
 class DiskManager:
     """Handlers by topic and partition. Safe for several threads, not across a fork.
 
-    The first call of ``get_handler`` opens (or creates) the store in ``config.log_dir``. To close
-    all handlers closes the store too; the next ``get_handler`` opens it again. While it is open, a
-    thread maintains its logs, if the configuration asks for it.
+    The first call opens (or creates) the store in ``config.log_dir``. To close all handlers closes
+    the store too; the next call opens it again. While it is open, a thread maintains its logs, if
+    the configuration asks for it.
     """
 
     def __init__(self, config: StoreConfig | None = None) -> None:
@@ -44,6 +49,7 @@ class DiskManager:
         self._store: Store | None = None
         self._handlers: dict[str, DiskHandler] = {}
         self._rows: dict[str, RowChecks] = {}
+        self._topics: dict[str, tuple[TopicFile, float]] = {}
         self._turn = itertools.count()
         self._maintainer: Maintainer | None = None
 
@@ -77,23 +83,58 @@ class DiskManager:
             self._handlers[key] = handler
             return handler
 
+    @property
+    def store(self) -> Store:
+        """The store in ``config.log_dir``, opened or created; to create topics and to read.
+
+        ``close_all_handlers`` closes it.
+        """
+        with self._lock:
+            return self._opened()
+
+    def append(
+        self,
+        topic: str,
+        value: Bytes | None,
+        key: Bytes | None = None,
+        *,
+        headers: Headers | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> Future[int]:
+        """Queue one record; the future gives its offset once it is durable.
+
+        The key chooses the partition, as in Kafka's producers and Spark's sink (murmur2). Without a
+        key ``disk_flush_batch_size`` records go to one partition, then the next ones to the next.
+        The rest is as for ``DiskHandler.append``.
+
+        Raises:
+            TopicNotFoundError: there is no such topic. ``store.create_topic`` creates it.
+            InvalidRecordError: the record cannot be stored; only this record is refused.
+        """
+        found = self._topic(topic)
+        if key is None:
+            partition = self._next_partition(found)
+        else:
+            key = stored_bytes("key", key)
+            assert key is not None
+            partition = partition_for_key(key, found.partitions)
+        handler = self.get_handler(topic, partition)
+        return handler.append(value, key, headers=headers, timestamp=timestamp)
+
     def append_row(self, topic: str, row: Mapping[str, Any]) -> Future[int]:
         """Queue one row of a typed topic in the partition that its key belongs to.
 
-        Without key columns some hundreds of rows go to one partition, then the next ones to the
-        next. The rest is as for ``DiskHandler.append_row``.
+        Without key columns rows go to the partitions as in ``append``. The rest is as for
+        ``DiskHandler.append_row``.
         """
-        with self._lock:
-            store = self._opened()
-        found = store.topic(topic)
+        found = self._topic(topic)
         checks = self._rows.get(topic)
         if checks is None or checks.uuid != found.uuid:
-            checks = self._rows[topic] = row_checks.RowChecks(store, topic)
+            checks = self._rows[topic] = row_checks.RowChecks(self.store, topic)
         checked = checks.check(row)
         partition = checks.partition_of(checked, found)
         if partition is None:
-            turn = next(self._turn) // self._config.disk_flush_batch_size
-            partition = turn % found.partitions
+            partition = self._next_partition(found)
         return self.get_handler(topic, partition).append_checked(checked)
 
     def close_all_handlers(self) -> None:
@@ -107,7 +148,7 @@ class DiskManager:
         with self._lock:
             handlers, self._handlers = self._handlers, {}
             store, self._store = self._store, None
-            self._rows = {}
+            self._rows, self._topics = {}, {}
             maintainer, self._maintainer = self._maintainer, None
             atexit.unregister(self.close_all_handlers)
         if maintainer is not None:
@@ -129,6 +170,24 @@ class DiskManager:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         self.close_all_handlers()
+
+    def _topic(self, topic: str) -> TopicFile:
+        """The topic now; of a store of objects as it was within the last second.
+
+        There to look is a request, which takes longer than thousands of appends.
+        """
+        store = self.store
+        if store.layout != "objects":
+            return store.topic(topic)
+        now = store.vfs.monotonic()
+        known = self._topics.get(topic)
+        if known is None or now >= known[1]:
+            known = self._topics[topic] = store.topic(topic), now + _TOPIC_IS_FRESH_S
+        return known[0]
+
+    def _next_partition(self, topic: TopicFile) -> int:
+        turn = next(self._turn) // self._config.disk_flush_batch_size
+        return turn % topic.partitions
 
     def _opened(self) -> Store:
         if self._store is None:

@@ -229,8 +229,8 @@ class WriteQueue(ABC):
         """The row as it is stored, or an error for this record alone."""
         value, key, headers, timestamp = row
         checked = (
-            _binary("value", value),
-            _binary("key", key),
+            stored_bytes("value", value),
+            stored_bytes("key", key),
             _headers(headers),
             _timestamp(timestamp),
         )
@@ -238,7 +238,12 @@ class WriteQueue(ABC):
         return checked
 
 
-def _binary(name: str, item: object) -> bytes | None:
+def stored_bytes(name: str, item: object) -> bytes | None:
+    """Bytes or text as a log stores them.
+
+    Raises:
+        InvalidRecordError: it is neither, nor None; names ``name``.
+    """
     if item is None or type(item) is bytes:
         return item
     if isinstance(item, str):
@@ -256,7 +261,7 @@ def _headers(headers: Headers | None) -> list[Header] | None:
         return None
     try:
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-        return [(_header_name(name), _binary("a header", value)) for name, value in pairs]
+        return [(_header_name(name), stored_bytes("a header", value)) for name, value in pairs]
     except (TypeError, ValueError) as error:
         raise InvalidRecordError(
             f"headers must be a mapping or pairs of name and bytes: {error}"
