@@ -78,6 +78,7 @@ class Batch:
             "batch_etl",
             "log_analytics",
             "foreach_batch_upsert",
+            "producer",
         ):
             self._arguments[f"{example}.py"] = [str(directory / example)]
         for example in ("read_broker_logs.py", "migrate.py"):
@@ -189,6 +190,14 @@ def test_the_pipeline_survives_a_kill_with_every_total_once(runs: Runs) -> None:
     with Store.open(runs.pipeline_directory / "log") as store:
         assert store.offsets("totals", 0).end == 177
         assert sum(store.committed_offsets("totals")["orders"].values()) > 0
+
+
+def test_two_producers_lose_nothing_beside_a_stream(runs: Runs) -> None:
+    shown = runs.shown("producer.py")
+    for name in ("ada", "grace"):
+        assert f"{name}: 50000 acknowledged, 0 failed" in shown
+    assert "the stream copied 100000 records" in shown
+    assert "0 missing, 0 too many" in shown
 
 
 def test_broker_directories_are_recognised_and_read(runs: Runs) -> None:

@@ -33,7 +33,7 @@ def programs(text: str, data: Path) -> list[tuple[str, str, str]]:
 class Kitchen:
     """Runs the programs of one page; what one defines the next ones see."""
 
-    def __init__(self, page: str, spark: SparkSession, commands: Path) -> None:
+    def __init__(self, page: str, spark: SparkSession | None, commands: Path) -> None:
         command = commands / "cursus"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m storage_core "$@"\n')
         command.chmod(0o755)
