@@ -1,7 +1,7 @@
 # Every command a person types here. Each prepares what it needs, so a fresh clone wants nothing else.
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
-CODE := $(wildcard storage_core cursus_spark tests benchmarks examples)
+CODE := $(wildcard storage_core cursus_spark tests benchmarks examples docs/repository_pages.py)
 ARCHITECTURE := tests/test_architecture.py tests/test_architecture_rules.py
 
 export PYSPARK_PYTHON := $(VENV_PYTHON)
@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo quick test test-matrix coverage torture torture-long check bench bench-kafka format clean
+.PHONY: help demo docs dist quick test test-matrix coverage torture torture-long check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -38,6 +38,7 @@ quick: check ## For every edit: check, then the fast tests, in under two minutes
 # test-matrix's.
 test: .venv/.stamp ## The whole proof: check, then all tests; ARGS="tests/... -k ..." runs only those
 ifeq ($(strip $(ARGS)),)
+	@.ci/setup browser
 	@$(WITH_JAVA) { .ci/quick-jvm >/dev/null & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status; }
 	@$(WHOLE) --durations=12 $(WORKERS) 3 --ignore=tests/cursus_spark
 	@$(WHOLE) --durations=12 $(WORKERS) 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
@@ -69,14 +70,21 @@ bench: .venv/.stamp ## Measure the speed against baselines in the same run
 bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fetches and starts on loopback
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks kafka && "$(VENV_PYTHON)" -m benchmarks.chart
 
+docs: .venv/.stamp ## Build the documentation site into site/
+	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
+	@echo "The site is built: open site/index.html"
+
+dist: .venv/.stamp ## Build the source archive and the wheel into dist/, and check them
+	@.ci/dist
+
 format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff check --fix --quiet .
 	@"$(VENV_PYTHON)" -m ruff format .
 
 clean: ## Remove .venv and everything that can be made again
-	@rm -rf .venv .venv-matrix .object-server build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	@rm -rf .venv .venv-matrix .object-server build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
-	@find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
+	@find $(CODE) docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp holds the folder it was made in: a moved or copied .venv points to the old one.
 ifneq ($(shell cat .venv/.stamp 2>/dev/null),$(CURDIR))

@@ -290,7 +290,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     for row in rows:
         cells = [f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)]
         lines += f"<tr>{''.join(cells)}</tr>"
-    return f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
+    # What scrolls takes the focus, so that the keyboard can scroll it.
+    around = '<div class="scroll" tabindex="0" role="group" aria-label="table">'
+    return f"{around}<table><tr>{top}</tr>{lines}</table></div>"
 
 
 def _card(title: str, content: str) -> str:

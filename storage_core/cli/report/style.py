@@ -33,6 +33,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); }
 .head { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: baseline;
   justify-content: space-between; }
 .scroll { overflow-x: auto; }
+:focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; border-radius: 3px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
@@ -46,7 +47,8 @@ tr:last-child td { border-bottom: 0; }
   font-weight: 600; } .tag.error { color: var(--red); background: var(--red-back); }
 .tag.warning { color: var(--amber); background: var(--amber-back); }
 .tag.fine { color: var(--green); background: var(--green-back); }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr)); gap: 0 28px; }
+.two { display: grid; gap: 0 28px;
+  grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); }
 svg { display: block; width: 100%; height: auto; }
 .tick { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; }
 .row { fill: var(--track); } .grid { stroke: var(--line); stroke-width: 1; }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,10 +12,10 @@ from storage_core import Store
 from storage_core.cli.inspect.store_facts import PartitionFacts, SegmentFacts, TopicFacts
 from storage_core.cli.report.page import page
 from storage_core.cli.report.statistics import StoreReport, TopicReport
+from tests.support.browser import chromium, measured, needs_browser
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, made_typed, run, timed
 from tests.support.stores import T0, overwrite
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 _VOID = ("meta",)
 
 
@@ -141,32 +139,50 @@ def test_a_number_that_is_wider_than_its_tile_gets_a_smaller_font(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@needs_browser
 def test_a_browser_shows_the_page_though_it_may_load_and_run_nothing(tmp_path: Path) -> None:
     report(busy(tmp_path / "log"))
     policy = "default-src &#x27;none&#x27;"
     assert policy in (tmp_path / "report.html").read_text()
     picture = tmp_path / "page.png"
-    shown = subprocess.run(
-        [
-            str(BROWSER),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--window-size=1000,1400",
-            f"--screenshot={picture}",
-            (tmp_path / "report.html").as_uri(),
-        ],
-        capture_output=True,
-        timeout=240,
+    chromium(
+        tmp_path / "profile",
+        "--window-size=1000,1400",
+        f"--screenshot={picture}",
+        (tmp_path / "report.html").as_uri(),
     )
-    assert shown.returncode == 0, shown.stderr[-2000:]
     data = picture.read_bytes()
     assert data.startswith(b"\x89PNG")
     assert int.from_bytes(data[16:20], "big") == 1000
     assert len(data) > 30_000, "an empty page compresses to a few kilobytes"
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_page_fits_every_width_and_follows_the_dark_scheme(tmp_path: Path) -> None:
+    path = busy(tmp_path / "log")
+    long_name = "a-topic-with-a-name-that-no-phone-can-show-in-one-line-" * 3
+    done("create", path, long_name, "--schema", f"{long_name.replace('-', '_')} BIGINT")
+    with Store.open(path) as store:
+        store.commit_offsets(long_name, {TOPIC: {0: 1}})
+    report(path)
+    widths = (320, 360, 480, 768, 1024, 1920)
+    pages = [("report.html", width) for width in widths]
+    light = measured(tmp_path, pages, tmp_path / "light")
+    wanted = zip(widths, light, strict=True)
+    assert [(width, found) for width, (found, _) in wanted if found > width] == []
+    dark = measured(tmp_path, pages[:1], tmp_path / "dark", dark=True)
+    assert dark[0][1] != light[0][1]
+
+
+def test_the_keyboard_shows_where_it_is(tmp_path: Path) -> None:
+    report(busy(tmp_path / "log"))
+    text = (tmp_path / "report.html").read_text()
+    assert ":focus-visible" in text
+    # What scrolls sideways must be reachable without a mouse.
+    scrolled = re.findall(r'<div class="scroll"[^>]*>', text)
+    assert scrolled
+    assert all('tabindex="0"' in tag and "aria-label" in tag for tag in scrolled)
 
 
 def test_the_page_says_when_times_are_out_of_order(tmp_path: Path) -> None:
