@@ -72,7 +72,7 @@ bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fe
 
 docs: .venv/.stamp ## Build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
-	@echo "The site is built: open site/index.html"
+	@echo "The site is built: open site/index.html, or python3 -m http.server --bind 127.0.0.1 -d site, which searches too"
 
 dist: .venv/.stamp ## Build the source archive and the wheel into dist/, and check them
 	@.ci/dist
