@@ -14,6 +14,7 @@ from storage_core.lazy import LazyModule
 from ..errors import one_line_errors
 from ..options.read_options import ReadOptions
 from ..store import open_for_read
+from ..worker_socket import SentToTasks
 from .log_slice import LogSlice
 from .task import read_slice
 
@@ -25,7 +26,7 @@ else:  # the driver plans, and tasks do not
     typed_topics = LazyModule("cursus_spark.read.typed_topics")
 
 
-class CursusReader(DataSourceReader):
+class CursusReader(SentToTasks, DataSourceReader):
     """One batch query. It is planned once: all actions on the DataFrame read the same records.
 
     It has no ``pushFilters``: Spark 4.3 caches the pushed plan on the shared source, so a second

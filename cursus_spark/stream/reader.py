@@ -16,6 +16,7 @@ from ..errors import CursusError, one_line_errors
 from ..options.stream_read_options import StreamReadOptions
 from ..read.log_slice import LogSlice
 from ..read.task import read_slice
+from ..worker_socket import acknowledge_now
 
 if TYPE_CHECKING:
     from ..read import typed_topics
@@ -77,6 +78,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         CursusStreamReader.__init__(self, **state)
+        acknowledge_now()
 
     @property
     def planner(self) -> StreamPlanner:

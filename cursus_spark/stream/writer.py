@@ -17,6 +17,7 @@ from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.write_options import StreamWriteOptions
 from ..store import open_for_write
+from ..worker_socket import SentToTasks
 from ..write.task import write_rows
 from ..write.task_commit import (
     TaskCommit,
@@ -37,7 +38,7 @@ _log = logger()
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
-class CursusStreamWriter(DataSourceStreamArrowWriter):
+class CursusStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     """The sink of one streaming query. Spark creates one for each batch, and another to commit."""
 
     def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:

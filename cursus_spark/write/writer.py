@@ -17,6 +17,7 @@ from ..errors import CursusError, one_line_errors
 from ..logs import logger
 from ..options.write_options import WriteOptions
 from ..store import open_for_write
+from ..worker_socket import SentToTasks
 from .task import write_rows
 from .task_commit import (
     TaskCommit,
@@ -34,7 +35,7 @@ else:
 _log = logger()
 
 
-class CursusWriter(DataSourceArrowWriter):
+class CursusWriter(SentToTasks, DataSourceArrowWriter):
     """One batch write. The driver creates it once; all tasks use pickled copies."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
