@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo docs dist quick test test-matrix coverage torture torture-long check bench bench-kafka format clean
+.PHONY: help demo docs dist quick test test-matrix coverage torture torture-long object-servers check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -57,6 +57,13 @@ torture: .venv/.stamp ## Crash states, faults and hostile input, for minutes; TO
 
 torture-long: .venv/.stamp ## The same for hours, with Spark's scenarios three times
 	@$(WITH_JAVA) TORTURE=torture-long "$(VENV_PYTHON)" -m tests.torture
+
+# MinIO takes some minutes to compile. What cannot be installed is left out, and its tests are skipped.
+SERVER_HOME := $(CURDIR)/.object-server
+object-servers: ## Install more object stores for make torture: versitygw and MinIO (Go), Azurite (Node)
+	-GOBIN="$(SERVER_HOME)/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	-GOBIN="$(SERVER_HOME)/bin" go install github.com/minio/minio@latest
+	-npm install --no-fund --no-audit --prefix "$(SERVER_HOME)" azurite
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .

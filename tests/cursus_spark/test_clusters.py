@@ -113,7 +113,7 @@ def kill_and_finish(work: Work, rows: int) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.row(37, 39)
+@pytest.mark.row(37, 39, 49)
 def test_a_killed_worker_and_a_killed_driver_cost_and_double_no_record(
     machines: Cluster, storage: Mapping[str, str]
 ) -> None:
@@ -122,6 +122,7 @@ def test_a_killed_worker_and_a_killed_driver_cost_and_double_no_record(
 
 @pytest.mark.long
 @pytest.mark.chaos
+@pytest.mark.row(49)
 def test_machines_that_are_killed_again_and_again_cost_and_double_no_record(
     machines: Cluster, storage: Mapping[str, str]
 ) -> None:
@@ -146,6 +147,7 @@ def test_machines_that_are_killed_again_and_again_cost_and_double_no_record(
 
 @pytest.mark.long
 @pytest.mark.chaos
+@pytest.mark.row(49)
 def test_hosts_with_networks_of_their_own_need_no_shared_directory(tmp_path: Path) -> None:
     with (
         namespaces(4) as (*hosts, server),

@@ -7,6 +7,7 @@ from collections import Counter
 from tests.crash.mutants import MUTANTS
 from tests.crash.test_lifecycle_mutants import MUTANTS as LIFECYCLE_MUTANTS
 from tests.crash.test_sync_sites import ARGUED_HARMLESS, ELSEWHERE, NOTICED
+from tests.storage_core.objects.test_protocol_mutants import MUTANTS as OBJECT_MUTANTS
 from tests.support.fault_rows import COUNT, DOCUMENT, TESTS, covered, documented
 
 
@@ -24,6 +25,7 @@ def test_the_document_counts_seeded_bugs_and_syncs() -> None:
     text = DOCUMENT.read_text()
     noticed, harmless = len(NOTICED) + len(ELSEWHERE), len(ARGUED_HARMLESS)
     assert f"| all of {len(MUTANTS) + len(LIFECYCLE_MUTANTS)} | all |" in text
+    assert f"a test must find each one | all of {len(OBJECT_MUTANTS)} | all |" in text
     assert f"notice {noticed} of them, and for {harmless} the test file says why" in text
     assert f"| {noticed + harmless} | {noticed + harmless}, each" in text
 

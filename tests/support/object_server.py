@@ -24,20 +24,20 @@ from tests.support.paths import ROOT
 BUCKET = "bucket"
 KEY, SECRET = "AKIATESTACCESSKEY", "a-very-secret-value"
 _PACKAGE = "ministack"
-_HOME = ROOT / ".object-server"
+HOME = ROOT / ".object-server"
 
 
 def program() -> Path:
     """The server's program, installed at the first call; skips the test where that fails."""
     given = os.environ.get("CURSUS_OBJECT_SERVER")
-    found = Path(given) if given else _HOME / "bin" / _PACKAGE
+    found = Path(given) if given else HOME / "bin" / _PACKAGE
     if found.exists():
         return found
     if given:
         pytest.skip(f"CURSUS_OBJECT_SERVER={given} does not exist")
     try:
-        subprocess.run([sys.executable, "-m", "venv", _HOME], check=True, timeout=120)
-        install = [str(_HOME / "bin/pip"), "install", "--quiet", _PACKAGE]
+        subprocess.run([sys.executable, "-m", "venv", HOME], check=True, timeout=120)
+        install = [str(HOME / "bin/pip"), "install", "--quiet", _PACKAGE]
         subprocess.run(install, check=True, timeout=300, capture_output=True)
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"the S3 server {_PACKAGE} cannot be installed: {error}")

@@ -21,6 +21,7 @@ _FIGURES = {
     "machine_steps": (40, 50, 50),
     "store_examples": (80, 400, 2_000),
     "maintenance_examples": (30, 150, 1_000),
+    "object_worlds": (100, 1_000, 10_000),
     "writers": (4, 4, 8),
     "commits": (100, 200, 500),
     "fault_pairs": (0, 2_000, 20_000),
@@ -46,6 +47,7 @@ FUZZ = _figure("fuzz")
 MACHINE_EXAMPLES = _figure("machine_examples")
 MACHINE_STEPS = _figure("machine_steps")
 STORE_EXAMPLES = _figure("store_examples")
+OBJECT_WORLDS = _figure("object_worlds")
 MAINTENANCE_EXAMPLES = _figure("maintenance_examples")
 WRITERS = _figure("writers")
 COMMITS = _figure("commits")

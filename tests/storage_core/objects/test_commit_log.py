@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from storage_core.errors import CommitUnknownError, DamagedMetadataError, WriteFailedError
-from storage_core.objects import commit_log
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import Commit, LogState, Transaction, state_fields
-from tests.support.objects_world import TOPIC, TTL_S, World, names
+from tests.support.objects_world import TOPIC, TTL_S, World, in_small, names
+from tests.support.sizes import OBJECT_WORLDS
 
 TROUBLE = {
-    "others act": 0.1,
+    "others act": 0.05,
     "lost request": 0.03,
     "lost reply": 0.05,
     "delayed": 0.05,
@@ -29,7 +29,11 @@ TROUBLE = {
     "read fails": 0.03,
     "stale list": 0.0,
     "hours pass": 0.3,
+    "denied": 0.01,
+    "clock jumps": 0.05,
     "collect": 0.2,
+    "merge": 0.1,
+    "trim": 0.05,
     "read": 0.3,
 }
 CALM: dict[str, float] = {}
@@ -37,24 +41,23 @@ CALM: dict[str, float] = {}
 
 @pytest.fixture(autouse=True)
 def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
+    in_small(monkeypatch)
 
 
 def run(random: Random, steps: int, **changed: float) -> World:
     world = World(random, {**TROUBLE, **changed})
-    for _ in range(steps):
-        world.act()
-    world.check_end()
+    world.play(steps)
     return world
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=OBJECT_WORLDS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 2**32),
     st.integers(1, 80),
     st.sampled_from([0.0, 0.2]),
-    st.sampled_from([0.02, 0.1, 0.2]),
+    st.sampled_from([0.01, 0.05, 0.08]),
 )
+@pytest.mark.row(44, 45)
 def test_no_trouble_breaks_the_log(seed: int, steps: int, stale: float, sleepy: float) -> None:
     run(Random(seed), steps, **{"stale list": stale, "others act": sleepy})
 
@@ -63,6 +66,9 @@ def test_the_model_meets_what_it_is_for() -> None:
     worlds = [run(Random(seed), 120) for seed in range(12)]
     assert sum(world.ghosts for world in worlds) > 0
     assert sum(world.unknown for world in worlds) > 0
+    assert sum(world.fenced for world in worlds) > 0
+    assert sum(world.merges for world in worlds) > 0
+    assert sum(world.collected for world in worlds) > 0
     assert sum(len(world.acknowledged) for world in worlds) > 300
     worlds = [run(Random(seed), 120, **{"stale list": 0.3}) for seed in range(4)]
     assert sum(world.stale_lists for world in worlds) > 0
@@ -139,6 +145,7 @@ def test_an_inline_slice_stands_in_the_commit() -> None:
     assert bytes(data) == b"abcd"
 
 
+@pytest.mark.row(45)
 def test_a_writer_that_slept_through_garbage_collection_does_not_win() -> None:
     world = calm()
     filled(world, 4)
@@ -164,6 +171,7 @@ def test_a_writer_that_slept_through_garbage_collection_does_not_win() -> None:
     world.check_end()
 
 
+@pytest.mark.row(45)
 def test_a_reader_that_slept_reads_the_checkpoint() -> None:
     world = calm()
     filled(world, 4)
@@ -198,8 +206,14 @@ def test_a_lost_commit_is_damage_and_not_the_end() -> None:
     world.store.put("logs/log/00000000000000000005.commit", [b"?"])
     with pytest.raises(DamagedMetadataError, match="logs/log"):
         world.open_log().refresh()
+    world = calm()
+    filled(world, 8)
+    world.store.delete(["logs/log/00000000000000000006.commit"])
+    with pytest.raises(DamagedMetadataError, match="logs/log"):
+        world.open_log().refresh()
 
 
+@pytest.mark.row(44)
 def test_a_create_that_fails_for_good_is_not_repeated() -> None:
     world = calm()
     log = filled(world, 2)
@@ -215,6 +229,7 @@ def test_a_create_that_fails_for_good_is_not_repeated() -> None:
     assert len(tries) == 1
 
 
+@pytest.mark.row(44)
 def test_no_answer_at_all_leaves_the_outcome_unknown() -> None:
     world = calm()
     log = filled(world, 2)

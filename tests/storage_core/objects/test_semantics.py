@@ -33,6 +33,7 @@ def test_a_server_that_keeps_its_promises_gets_a_store() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.row(48)
 def test_a_server_that_breaks_a_promise_gets_no_store(fault: str) -> None:
     with small_server(fault) as options:
         with pytest.raises(StoreSemanticsError, match=FOUND[fault]):

@@ -16,10 +16,9 @@ from storage_core.errors import (
     StorageError,
     TopicNotFoundError,
 )
-from storage_core.objects import collector, commit_log, commits
+from storage_core.objects import commit_log, commits
 from storage_core.objects.commit_log import CommitLog
 from storage_core.objects.garbage import collect_log
-from storage_core.objects.state import LogState
 from tests.support.faulty_vfs import Fault, FaultyVfs, faulty
 from tests.support.stores import TOPIC, columns_of, errors, values
 
@@ -68,10 +67,15 @@ def before(target: object, name: str, act: Callable[[], None], nth: int = 1) -> 
     setattr(target, name, late)
 
 
+def _committed(store: Store, job: str, parts: list[Any]) -> None:
+    store.commit(job, parts)
+
+
 def later(vfs: FaultyVfs, days: float) -> None:
     vfs.clock_us = vfs.now_us() + int(days * DAY_US)
 
 
+@pytest.mark.row(45)
 def test_a_commit_that_slept_while_its_data_was_deleted_does_not_happen(
     store: Store, vfs: FaultyVfs
 ) -> None:
@@ -87,26 +91,22 @@ def test_a_commit_that_slept_while_its_data_was_deleted_does_not_happen(
     assert (values(other(vfs)), errors(other(vfs))) == ([], [])
 
 
-def test_a_commit_right_before_the_fence_keeps_its_data(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.row(45)
+def test_a_commit_right_before_the_fence_keeps_its_data(store: Store, tmp_path: Path) -> None:
     parts, ahead = staged(store, "slow", b"a"), faulty(tmp_path)
     staged(store, "crashed", b"x")
     later(ahead, 3)  # the collector's clock is wrong, so for the writer the data is new
-    true = collector._fenced
-
-    def fenced(log: CommitLog, hour: str) -> LogState:
-        store.commit("slow", parts)
-        return true(log, hour)
-
-    monkeypatch.setattr(collector, "_fenced", fenced)
-    assert other(ahead).collect_garbage()[0] == 1
+    collecting = other(ahead)
+    backend = collecting._engine._backend  # type: ignore[attr-defined]
+    before(backend, "create", lambda: _committed(store, "slow", parts))
+    assert collecting.collect_garbage()[0] == 1
     assert (values(store), errors(other(ahead))) == ([b"a"], [])
     late = staged(store, "late", b"b")
     with pytest.raises(InvalidCommitError, match="uploaded before"):
         store.commit("late", late)
 
 
+@pytest.mark.row(45)
 def test_a_collector_that_slept_deletes_no_inline_records(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +125,7 @@ def test_a_collector_that_slept_deletes_no_inline_records(
     assert values(other(vfs)) == [b"%d" % each for each in range(9)]
 
 
+@pytest.mark.row(46)
 def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
     assert not [name for name in vfs.listdir("data") if "never" in vfs.listdir(f"data/{name}")]
 
 
+@pytest.mark.row(44)
 def test_a_create_that_is_denied_after_a_lost_reply_is_not_called_failed(store: Store) -> None:
     backend, answers = log_of(store).backend, [TimeoutError("no reply"), PermissionError(13, "no")]
 
@@ -159,6 +161,7 @@ def test_a_create_that_is_denied_after_a_lost_reply_is_not_called_failed(store: 
         store.append(TOPIC, 0, [b"a"])
 
 
+@pytest.mark.row(45)
 def test_a_deleted_log_is_collected_although_the_collector_crashes(
     store: Store, vfs: FaultyVfs
 ) -> None:
