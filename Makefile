@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo docs dist quick test test-matrix coverage torture torture-long object-servers check bench bench-kafka format clean
+.PHONY: help demo docs dist zip quick test test-matrix coverage torture torture-long object-servers check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -80,6 +80,9 @@ bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fe
 docs: .venv/.stamp ## Build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
 	@echo "The site is built: open site/index.html, or python3 -m http.server --bind 127.0.0.1 -d site, which searches too"
+
+zip: .venv/.stamp ## Build dist/cursus-spark.zip, for spark-submit --py-files
+	@.ci/zip
 
 dist: .venv/.stamp ## Build the source archive and the wheel into dist/, and check them
 	@.ci/dist

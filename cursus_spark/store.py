@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
@@ -39,19 +41,56 @@ def open_for_write(options: StreamWriteOptions, pins: Mapping[str, bytes] | None
         CursusError: there is no store, and ``createTopic`` is false.
     """
     try:
-        return Store.open(
-            options.path,
-            layout=options.layout,
-            create=options.create_topic,
-            storage=dict(options.storage) or None,
-            config=StoreConfig.from_environment(),
-            pins=pins,
-        )
+        return _opened_for_write(options, pins, create=options.create_topic)
     except LayoutNotFoundError as error:
         if options.create_topic:
             raise
         raise cursus_error(
             "LAYOUT_NOT_FOUND", f"{error} With createTopic=false a missing store is an error."
+        ) from None
+
+
+def open_in_task_for_write(
+    options: StreamWriteOptions, pins: Mapping[str, bytes] | None = None
+) -> Store:
+    """The same on an executor, where the driver's store must be: no task creates another.
+
+    If the rows name their topics, the driver has created nothing, and the first task does.
+    """
+    if options.topic is None:
+        return open_for_write(options, pins)
+    with same_store_as_the_driver(options.path):
+        return _opened_for_write(options, pins, create=False)
+
+
+def _opened_for_write(
+    options: StreamWriteOptions, pins: Mapping[str, bytes] | None, *, create: bool
+) -> Store:
+    return Store.open(
+        options.path,
+        layout=options.layout,
+        create=create,
+        storage=dict(options.storage) or None,
+        config=StoreConfig.from_environment(),
+        pins=pins,
+    )
+
+
+@contextmanager
+def same_store_as_the_driver(path: str) -> Iterator[None]:
+    """Ask whether all nodes see the directory, if a task finds no store where the driver had one.
+
+    Raises:
+        CursusError: there is no store on this host.
+    """
+    try:
+        yield
+    except LayoutNotFoundError as error:
+        raise cursus_error(
+            "LAYOUT_NOT_FOUND",
+            f"Does every node see the directory {path}? The driver opened the store there, but a "
+            f"task on host '{os.uname().nodename}' does not find it: {error} Mount it on every "
+            "node, or use an object store; see docs/deployment.md.",
         ) from None
 
 

@@ -20,7 +20,7 @@ from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.read_options import ReadOptions
 from ..schema import arrow_schema
-from ..store import TopicPartition, open_for_read
+from ..store import TopicPartition, open_for_read, same_store_as_the_driver
 from .data_loss import Available, Loss, aged_out, data_loss, lose
 from .log_slice import LogSlice, segment_of
 
@@ -52,6 +52,11 @@ class _PartitionRead(NamedTuple):
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
+def _opened(options: ReadOptions, task: LogSlice) -> Store:
+    with same_store_as_the_driver(options.path):
+        return open_for_read(options, task.pins)
+
+
 def read_slice(
     options: ReadOptions, schema: StructType, task: LogSlice, predicate: QueryWhere | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -61,7 +66,7 @@ def read_slice(
     use_processors(1)  # Spark runs a task on every other processor
     bound = None if predicate is None else predicate.bound
     counts = FrameCounts()
-    with one_line_errors(), open_for_read(options, task.pins) as store:
+    with one_line_errors(), _opened(options, task) as store:
         store.read_ahead(
             [(each.path, each.start_position, each.end_position) for each in task.splits]
         )

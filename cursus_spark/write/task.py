@@ -22,7 +22,7 @@ from storage_core.lazy import LazyModule
 from ..errors import cursus_error, one_line_errors
 from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
-from ..store import ensure_topic, open_for_write
+from ..store import ensure_topic, open_in_task_for_write
 from .routing import Router
 from .task_commit import TaskCommit
 
@@ -53,7 +53,7 @@ def write_rows(
     """
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    with one_line_errors(), open_for_write(options, pins) as store:
+    with one_line_errors(), open_in_task_for_write(options, pins) as store:
         overrides = {} if options.compression is None else {"compression": options.compression}
         stage = store.stage(job, **overrides)
         router = _router(store, options, schema, target, task)
