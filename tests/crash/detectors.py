@@ -4,7 +4,7 @@ A story of the explorer or an operation on a log, or only some of its calls with
 around <text>``; ``killed before <call>``, after a committer that is killed there; ``full disk in
 <story>``; ``failing syncs``; ``wrong bytes``; ``wrong bits of <file>`` of a typed topic; ``promise
 of <what>`` or ``promise after a kill of <what>``; ``<story> in <layout>``, for brokers'
-directories; two writers, by the names in ``TOGETHER``; and those of ``narrow_cuts``,
+directories; compactions; two writers, by the names in ``TOGETHER``; and those of ``narrow_cuts``,
 ``interrupted``, ``wrong_files`` and ``wrong_columns``. Each ends at the first thing it notices.
 """
 
@@ -28,11 +28,12 @@ from tests.crash import (
     wrong_files,
 )
 from tests.crash.broker_states import BrokerExplorer
+from tests.crash.compactions import COMPACTIONS
 from tests.crash.explorer import Explorer
 from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
-from tests.crash.test_lifecycle_states import SCENARIOS, compacted_broker
+from tests.crash.test_lifecycle_states import SCENARIOS
 from tests.crash.two_writers import (
     recreated,
     recreated_columns,
@@ -120,7 +121,6 @@ SIMPLE: dict[str, Callable[[], object]] = {
     **COLUMNS,
 }
 IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_stories.PLAYED}
-COMPACTED_BROKER = "compaction in cursus-broker"
 # What some stories do that counts comes late in them.
 _LIKELY = {"retention": 0.4, "large commits": 0.5}
 
@@ -135,7 +135,7 @@ def detectors() -> list[str]:
         *(f"full disk in {name}" for name in failing_calls.STORIES),
         *SIMPLE,
         *IN_BROKERS,
-        COMPACTED_BROKER,
+        *COMPACTIONS,
         *TOGETHER,
         "failing syncs",
     ]
@@ -164,8 +164,8 @@ def detector(noticed: str) -> Callable[[], object]:
         layout, story = IN_BROKERS[noticed]
         played = FirstInBroker(layout, Random(SEED), samples=4)
         return partial(played.run, broker_stories.STORIES[story])
-    if noticed == COMPACTED_BROKER:
-        return partial(compacted_broker, Random(SEED), 12, first_only=True)
+    if noticed in COMPACTIONS:
+        return partial(COMPACTIONS[noticed], Random(SEED), 12, first_only=True)
     if noticed in wrong_files.FILES:
         return wrong_files.FILES[noticed]
     if noticed == "wrong bytes":

@@ -1,27 +1,22 @@
 """Power cuts and kills at every call of the operations that maintain a log.
 
 Merging, recompressing and deleting are explored like everything else: what was acknowledged stays
-at its offset. Compaction makes holes, so it has its own explorer: after every crash, and for every
-reader at every call, each key's last value is there, and nothing that was never written.
+at its offset. Compaction has its own explorer, in ``compactions.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
-from storage_core import Store, UpkeepProgress
-from tests.crash.disk import Choose, kept
-from tests.crash.explorer import Explorer, choices
-from tests.crash.invariants import CONFIG, World, new_store
-from tests.crash.recording import MemoryVfs
-from tests.support.faulty_vfs import CrashError
+from storage_core import UpkeepProgress
+from tests.crash.compactions import COMPACTIONS
+from tests.crash.explorer import Explorer
+from tests.crash.invariants import World, new_store
 from tests.support.sizes import MAINTENANCE_SAMPLES, SEED
-from tests.support.stores import rows
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}
 BIG = 1400
@@ -118,166 +113,17 @@ def test_every_crash_state_of_an_operation_recovers(
     assert found.states > 100
 
 
-Records = dict[int, tuple[bytes | None, bytes | None]]
-
-
-def records_of(store: Store) -> Records:
-    found = rows(store.read("t", 0))
-    return {row["offset"]: (row["key"], row["value"]) for row in found}
-
-
-def check_compacted(seen: Records, written: Records, upto: int) -> None:
-    """Nothing is there that was not written; each key has its last value, or what is left of it."""
-    assert all(written[offset] == record for offset, record in seen.items())
-    last = {key: offset for offset, (key, _) in written.items() if offset < upto}
-    for offset, (key, value) in written.items():
-        stays = key is None or offset >= upto or (last[key] == offset and value is not None)
-        assert offset in seen or not stays, f"offset {offset} of {key!r} is gone"
-
-
-class CompactionExplorer:
-    """Cuts the power at every call while a keyed topic is compacted, and recovers."""
-
-    def __init__(
-        self,
-        rng: Random,
-        samples: int,
-        opened: Callable[[MemoryVfs], Store],
-        *,
-        first_only: bool = False,
-    ) -> None:
-        self.rng, self.samples, self.opened = rng, samples, opened
-        self.first_only = first_only
-        self.states, self.violations = 0, list[str]()
-
-    def run(
-        self, vfs: MemoryVfs, written: Records, upto: int, work: Callable[[Store], None]
-    ) -> None:
-        calls = 0
-
-        def explore(kind: str, path: str) -> None:
-            nonlocal calls
-            calls += 1
-            vfs.hook = None
-            where = f"call {calls} ({kind} {path})"
-            with self._guarded(where):
-                check_compacted(records_of(self.opened(vfs)), written, upto)
-            for cut in self._cuts(vfs, self.samples) if self.rng.random() < 0.6 else ():
-                with self._guarded(f"{where}, cut"):
-                    self._recover(cut, written, upto, work)
-            with self._guarded(f"{where}, killed"):
-                self._recover(vfs.kill(), written, upto, work)
-            vfs.hook = explore
-
-        vfs.hook = explore
-        work(self.opened(vfs))
-        explore("end", "")
-
-    def _cuts(self, vfs: MemoryVfs, samples: int) -> Iterator[MemoryVfs]:
-        for choice in choices(vfs.unsynced(), self.rng, samples):
-            choose: Choose = lambda _, choice=choice: choice  # type: ignore[misc]  # noqa: E731
-            yield vfs.power_cut(choose, self.rng.randbytes(16))
-
-    def _recover(
-        self, vfs: MemoryVfs, written: Records, upto: int, work: Callable[[Store], None]
-    ) -> None:
-        self.states += 1
-        if self.rng.random() < 0.3:
-            vfs.crash_after = self.rng.randrange(1, 60)
-            try:
-                work(self.opened(vfs))
-            except CrashError:
-                vfs = self.rng.choice([*self._cuts(vfs, 3)])
-            vfs.crash_after = None
-        store = self.opened(vfs)
-        store.append("t", 0, [])
-        check_compacted(records_of(store), written, upto)
-        assert [found for found in store.check() if found.severity == "error"] == []
-        work(store)
-        left = records_of(store)
-        check_compacted(left, written, upto)
-        keyed = [key for offset, (key, _) in left.items() if key is not None and offset < upto]
-        assert len(keyed) == len(set(keyed)), "a key is there twice after all is done"
-
-    @contextmanager
-    def _guarded(self, where: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.violations.append(f"{where}: {type(error).__name__}: {error}")
-            if self.first_only:
-                raise AssertionError(self.violations[0]) from error
-
-
-def compacted_at_every_crash(
-    store: Store, gone: bytes | None, explorer: CompactionExplorer, work: Callable[[Store], None]
+@pytest.mark.row(1, 4)
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", COMPACTIONS)
+def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Fill a topic with few keys, the last value of one of them ``gone``, and explore ``work``."""
-    written: Records = {}
-    for number in range(4):
-        keys = [b"a", None, b"b%d" % (number % 2), b"gone"]
-        values = [b"%d-%d" % (number, n) for n in range(3)] + [b"x" if number < 2 else gone]
-        first = store.append("t", 0, values, keys=keys).start
-        written |= {first + n: (keys[n], values[n]) for n in range(4)}
-        store.roll("t", 0)
-    last = store.append("t", 0, [b"active"], keys=[b"a"]).start
-    written[last] = (b"a", b"active")
-    vfs = store.vfs
-    assert isinstance(vfs, MemoryVfs)
-    explorer.run(vfs.power_cut(kept, vfs.boot), written, last, work)
-
-
-def tell(explorer: CompactionExplorer, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    explorer = COMPACTIONS[name](Random(SEED), MAINTENANCE_SAMPLES)
     with capsys.disabled():
         print(
             f"\n[crash states] {name}: seed {SEED}, {explorer.states} states, "
             f"{len(explorer.violations)} violations"
         )
-
-
-@pytest.mark.row(1, 4)
-@pytest.mark.timeout(0)
-def test_every_crash_state_of_a_compaction_keeps_the_last_of_each_key(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def opened(vfs: MemoryVfs) -> Store:
-        return Store(vfs, CONFIG)
-
-    def work(store: Store) -> None:
-        store.compact("t", min_dirty_ratio=0)
-        store.compact("t", min_dirty_ratio=0)
-        store.merge("t")
-
-    explorer = CompactionExplorer(Random(SEED), MAINTENANCE_SAMPLES, opened)
-    vfs = new_store({"t": 1}, cleanup_policy="compact", delete_retention_ms=0)
-    compacted_at_every_crash(opened(vfs), None, explorer, work)
-    tell(explorer, "compaction", capsys)
-    assert explorer.violations == []
-    assert explorer.states > 100
-
-
-def compacted_broker(rng: Random, samples: int, *, first_only: bool = False) -> CompactionExplorer:
-    """The same in a cursus broker's directory, which keeps no null values."""
-    config = CONFIG.override({"cleanup_policy": "compact"})
-
-    def opened(vfs: MemoryVfs) -> Store:
-        return Store(vfs, config, "cursus-broker")
-
-    def work(store: Store) -> None:
-        store.compact("t", min_dirty_ratio=0)
-
-    store = opened(MemoryVfs())
-    store.create_topic("t")
-    explorer = CompactionExplorer(rng, samples, opened, first_only=first_only)
-    compacted_at_every_crash(store, b"y", explorer, work)
-    return explorer
-
-
-@pytest.mark.timeout(0)
-def test_every_crash_state_of_a_compacted_broker_directory_can_be_read(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    explorer = compacted_broker(Random(SEED), MAINTENANCE_SAMPLES)
-    tell(explorer, "compaction of a broker's directory", capsys)
     assert explorer.violations == []
     assert explorer.states > 100

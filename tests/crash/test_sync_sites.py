@@ -11,7 +11,6 @@ import pytest
 
 from storage_core.errors import StorageError
 from tests.crash.detectors import (
-    COMPACTED_BROKER,
     MISTAKES,
     FoundError,
     detector,
@@ -87,9 +86,9 @@ NOTICED = {
     "BrokerCatalog._sync_folders > sync_directories > fsync_dir": "killed makers in rustlog",
     "BrokerCatalog._register > replace_file > fsync": "topics in cursus-broker",
     "BrokerCatalog._register > replace_file > fsync_dir": "topics in cursus-broker",
-    "BrokerCompaction.rewritten > fsync": COMPACTED_BROKER,
-    "put_in_place > create_file > fsync": COMPACTED_BROKER,
-    "put_in_place 1 > fsync_dir": COMPACTED_BROKER,
+    "BrokerCompaction.rewritten > fsync": "compaction in cursus-broker",
+    "put_in_place > create_file > fsync": "compaction in cursus-broker",
+    "put_in_place 1 > fsync_dir": "compaction in cursus-broker",
     "RowFiles._begin_at > fsync_dir": "later beginning in rustlog",
     "RowFiles.sync > sync_file > fsync": "appends in rustlog",
     "RowFiles.sync > fsync_dir": "appends in rustlog",
