@@ -150,16 +150,19 @@ class PartitionReader:
         Raises:
             DataLossError: the segment has been removed since.
         """
-        listing = _listing_of(segment)
+        listing, position = _listing_of(segment), start
         try:
             with self._opened(segment.base, listing) as opened:
                 for frame in opened.frames(start, end, selection, scan=True):
                     batch = to_batch(frame, selection, start, end)
                     if batch is not None:
                         yield batch
+                    position = max(position, frame.first_offset + frame.span)
         except FileNotFoundError:
-            self._require_merged(segment, start)
-            yield from self.read(start, end, selection)
+            # An object may go in the middle of a read: what was returned is not read again.
+            if position < end:
+                self._require_merged(segment, position)
+                yield from self.read(position, end, selection)
 
     def read_rest(self, lost: int, end: int, selection: Selection) -> Iterator[pa.RecordBatch]:
         """What is left of ``lost`` to ``end``: ``delete_records`` may have cut a segment in two."""
@@ -344,10 +347,11 @@ class PartitionReader:
             raise self._lost(offset, now)
 
     def _require_merged(self, segment: SegmentInfo, offset: int) -> None:
-        """A file is missing: fine if a merge has put its records into the segment before."""
+        """A file is missing: fine if a merge has put its records into another one."""
         listing = self.listing()
         at = listing.holding(offset)
-        if at < 0 or listing.bases[at] == segment.base or listing.is_last(listing.bases[at]):
+        base = listing.bases[at]
+        if at < 0 or listing.path(base) == segment.path or listing.is_last(base):
             raise self._lost(offset, listing)
         with self._opened(listing.bases[at], listing) as holder:
             if not holder.holds(offset):
