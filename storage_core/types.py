@@ -132,6 +132,14 @@ class RecoveryReport:
     removed_segments: int = 0
 
 
+class SegmentContents(NamedTuple):
+    """Records of a segment, and their smallest and largest time if it has any."""
+
+    records: int
+    first_time: int | None
+    last_time: int | None
+
+
 class SegmentInfo(NamedTuple):
     """One segment as planning sees it: offsets and bytes, no data read.
 

@@ -35,7 +35,7 @@ from ..io.byte_source import open_source
 from ..io.durable import read_file
 from ..schema.fields import Field
 from ..schema.statistics import ColumnStatistics
-from ..types import Int64s
+from ..types import Int64s, SegmentContents
 from ..vfs import Vfs
 
 _DECODED_FRAMES = 16
@@ -90,15 +90,7 @@ def time_span(vfs: Vfs, path: str) -> TimeSpan | None:
         return TimeSpan(headers[0].min_timestamp, max(each.max_timestamp for each in headers))
 
 
-class Contents(NamedTuple):
-    """Records of a segment, and their smallest and largest time if it has any."""
-
-    records: int
-    first_time: int | None
-    last_time: int | None
-
-
-def contents(vfs: Vfs, path: str, base: int, end: int) -> Contents:
+def contents(vfs: Vfs, path: str, base: int, end: int) -> SegmentContents:
     """What the frames of a segment hold below offset ``end``, from their headers.
 
     After damage every offset counts as a record: ``check`` reports it.
@@ -118,7 +110,7 @@ def contents(vfs: Vfs, path: str, base: int, end: int) -> Contents:
                 low, high = times or (header.min_timestamp, header.max_timestamp)
                 times = [min(low, header.min_timestamp), max(high, header.max_timestamp)]
     first, last = times or (None, None)
-    return Contents(records + max(0, end - offset), first, last)
+    return SegmentContents(records + max(0, end - offset), first, last)
 
 
 def time_order(vfs: Vfs, path: str, base: int, *, sealed: bool) -> TimeOrder | None:

@@ -28,7 +28,7 @@ from .write.groups import groups
 from .write.topics import alter, create, delete
 
 _INTERRUPTED = 130
-_SHARED = ("layout", "source_layout", "internal_topics", "isolation")
+_SHARED = ("layout", "source_layout", "internal_topics", "isolation", "storage")
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Inspect": (topics, describe, cat, tail, dump, ledger, report),

@@ -12,7 +12,7 @@ conversion began, because its records are counted from there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple, get_args
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import arguments
+from ..arguments import store_url
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import make_columns
@@ -59,6 +60,7 @@ def convert(
     typed_as: TypedAs | None = None,
     isolation: IsolationLevel = "read_committed",
     config: StoreConfig | None = None,
+    storage: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Converted]:
     """Copy topics into a store of any layout; call it again to continue after a crash.
@@ -72,9 +74,10 @@ def convert(
         drop: Columns not to copy: key, headers, timestamp.
         typed_as: ``json`` makes records topics of typed topics: the value is the row as JSON, the
             key the key columns as JSON. By default typed topics stay typed, with all schema
-            versions, and only a native target can store them.
+            versions, and only a native store or one of objects can hold them.
         isolation: For the transactions in a cursus broker's directory.
         config: Settings of a target that is given as a path.
+        storage: Options of the object store of a source or target that is given as a URL.
         progress: Called after each piece of work.
 
     Raises:
@@ -92,14 +95,22 @@ def convert(
             f"column {unknown[0]!r} cannot be dropped. Columns that can: {', '.join(_DROPPABLE)}."
         )
     with ExitStack() as stack:
-        reading = source if isinstance(source, Store) else Store.open(source, isolation=isolation)
-        writing = target
+        reading, writing = source, target
+        if not isinstance(reading, Store):
+            given = None if store_url(reading) is None else storage
+            reading = Store.open(reading, isolation=isolation, storage=given)
         if not isinstance(writing, Store):
-            writing = Store.open(writing, layout=layout, create=True, config=config)
+            given = None if store_url(writing) is None else storage
+            writing = Store.open(writing, layout=layout, create=True, config=config, storage=given)
             stack.enter_context(writing)
         if reading.path == writing.path:
             raise ConversionError(
                 f"{reading.path} cannot be converted into itself. Choose another target."
+            )
+        if renumber and writing.layout == "objects":
+            raise ConversionError(
+                f"{writing.path} is a store of objects, which keeps the offsets of the source. "
+                "Convert without renumbering."
             )
         options = CopyOptions(frozenset(dropped), renumber, typed_as)
         conversion = _Conversion(reading, writing, options)

@@ -14,10 +14,11 @@ from ..format.columns import Columns
 from ..log.published import Published
 from ..metadata.topic_file import TopicFile
 from ..segments.partition_reader import PartitionReader
-from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
+from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport, SegmentContents, SegmentInfo
 
 if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
+    from ..format.frame_scan import StoredFrame
     from ..maintenance.partition import PartitionMaintenance
     from ..metadata.consumer_groups import Groups
     from ..metadata.schema_files import NewSchema, RegisteredSchema, Schemas
@@ -127,6 +128,14 @@ class Engine(Protocol):
     def reader(self, topic: str, partition: int) -> PartitionReader:
         """The reading side of an existing partition."""
 
+    def slice_contents(
+        self, topic: str, partition: int, found: SegmentInfo
+    ) -> SegmentContents | None:
+        """What a commit says about a slice; None if it is gone."""
+
+    def slice_frames(self, topic: str, partition: int, found: SegmentInfo) -> Iterator[StoredFrame]:
+        """The frames of a slice, every byte checked."""
+
     def check(self) -> Iterator[Problem]:
         """All problems of the directory. Changes nothing."""
 
@@ -188,9 +197,6 @@ class Engine(Protocol):
 
     def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
         """Delete what no reader needs, in a layout that leaves it; how many objects and bytes."""
-
-    def semantics_problems(self, rounds: int) -> list[str]:
-        """The promises of an object store that this one breaks."""
 
     def flush(self) -> None:
         """Flush every open log."""

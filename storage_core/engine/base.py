@@ -26,7 +26,7 @@ from ..format.columns import Columns
 from ..format.selection import Schemas
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
-from ..types import Problem
+from ..types import Problem, SegmentContents
 from ..vfs import Vfs
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
     from ..commit.protocol import CommitRequest, CommitResult, Committer
     from ..commit.staging import Stage, StageCheck
+    from ..format.frame_scan import StoredFrame
     from ..metadata import consumer_groups
     from ..schema.fields import SchemaVersion
 else:
@@ -141,11 +142,14 @@ class BaseEngine(ABC):
         self.staging_gc.sweep_if_due(committing=request.job)
         return result
 
+    def slice_contents(self, *_: object) -> SegmentContents | None:
+        raise self._only_objects("has files, not slices")
+
+    def slice_frames(self, *_: object) -> Iterator[StoredFrame]:
+        raise self._only_objects("has files, not slices")
+
     def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:  # noqa: ARG002
         raise self._only_objects("leaves no garbage: writers delete old staging by themselves")
-
-    def semantics_problems(self, rounds: int) -> list[str]:  # noqa: ARG002
-        raise self._only_objects("depends on locks, not on conditional writes")
 
     def _only_objects(self, reason: str) -> ConfigError:
         return ConfigError(f"{self._vfs.root} {reason}. This is for layout objects.")

@@ -27,13 +27,20 @@ def is_harmless(error: OSError) -> bool:
     return error.errno in _HARMLESS
 
 
+def _cause(error: OSError) -> str:
+    """What a person should look at."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return "the network, the endpoint and the credentials of the object store"
+    return "the disk and the permissions"
+
+
 def write_failure(
     what: str, error: OSError, topic: str | None = None, partition: int | None = None
 ) -> WriteFailedError:
     """The typed error for a failed write."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     kind = DiskFullError if full else WriteFailedError
-    advice = "Free disk space and try again." if full else "Check the disk and the permissions."
+    advice = "Free disk space and try again." if full else f"Check {_cause(error)}."
     return kind(
         f"{what} failed: {error}. {advice}",
         topic=topic,
@@ -89,7 +96,7 @@ def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
     except OSError as error:
         what = "the store" if topic is None else f"topic {topic!r}"
         raise ReadFailedError(
-            f"reading the metadata of {what} failed: {error}. Check the disk.",
+            f"reading the metadata of {what} failed: {error}. Check {_cause(error)}.",
             topic=topic,
             path=error.filename,
         ) from error
@@ -131,7 +138,7 @@ def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
     except OSError as error:
         raise ReadFailedError(
             f"{topic}-{partition}: reading {path} failed: {error}. "
-            "This is not the end of the log; check the disk.",
+            f"This is not the end of the log; check {_cause(error)}.",
             topic=topic,
             partition=partition,
             path=path,

@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..format.columns import Columns
 from ..format.file_names import check_name
+from ..format.frame_scan import StoredFrame
 from ..io import json_files
 from ..io.caching import LruCache
 from ..log.published import Published
@@ -30,7 +31,7 @@ from ..metadata.schema_files import NewSchema, RegisteredSchema
 from ..metadata.topic_file import TopicFile
 from ..schema.fields import Field, SchemaVersion
 from ..segments.partition_reader import PartitionReader
-from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport
+from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport, SegmentContents, SegmentInfo
 from ..vfs import Vfs
 from ..vfs.remote import UrlVfs
 from . import identity
@@ -40,7 +41,7 @@ from .collector import Collector
 from .commit_log import CommitLog, Draft
 from .commits import ObjectCommits, is_undecided
 from .groups import ObjectGroups
-from .maintenance.checks import store_problems
+from .maintenance.checks import read_frames, store_problems
 from .maintenance.partition import ObjectMaintenance
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
@@ -74,6 +75,11 @@ def create_store(vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = 
 def has_store(vfs: Vfs, config: StoreConfig) -> bool:
     """Whether there is a store."""
     return identity.read(patient(vfs, None, config)) is not None
+
+
+def broken_promises(vfs: Vfs, config: StoreConfig, rounds: int) -> list[str]:
+    """What a store there would depend on and cannot, tried out; it may or may not be there."""
+    return list(semantics_problems(patient(vfs, None, config).inner, rounds))
 
 
 def open_engine(
@@ -160,6 +166,22 @@ class ObjectEngine:
 
     def check(self) -> Iterator[Problem]:
         return store_problems(self._backend, self._catalog, self.groups)
+
+    def slice_contents(
+        self, topic: str, partition: int, found: SegmentInfo
+    ) -> SegmentContents | None:
+        state = _partition(self._catalog.log(topic), partition)
+        for each in state.all():
+            if each.path == found.path:
+                # Of a slice that the log begins inside of only offsets are known.
+                records = min(each.records, found.end - max(each.base, state.start))
+                times = (each.smallest, each.largest) if each.records else (None, None)
+                return SegmentContents(records, *times)
+        return None
+
+    def slice_frames(self, topic: str, partition: int, found: SegmentInfo) -> Iterator[StoredFrame]:
+        _require_partition(topic, self.topic(topic), partition)
+        return read_frames(self._backend, found.path)
 
     def require_writable(self) -> None:
         if not self._catalog.has_pins:  # else the driver has found the store
@@ -403,9 +425,6 @@ class ObjectEngine:
     def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
         found = self._collector.collect(dry_run=dry_run)
         return len(found.keys), found.size
-
-    def semantics_problems(self, rounds: int) -> list[str]:
-        return list(semantics_problems(self._backend.inner, rounds))
 
     def flush(self) -> None:
         """Nothing waits: every append is durable."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,7 +24,17 @@ _CHUNK = 1000
 _PART_BYTES, _PARTS = 8 << 20, 4
 _TIMEOUT = "60s"
 _SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")
-_SECRET_OPTION = re.compile(r"(?i)key|secret|token|password|sas|credential")
+_SECRET_OPTION = re.compile(
+    r"(?i)key|secret|token|password|sas|credential|service_account|proxy_url"
+)
+# Names that the library takes apart from those of the store; given with those it panics.
+_CLIENT_OPTIONS = frozenset(
+    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only "
+    "http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle http2_only "
+    "pool_idle_timeout pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes "
+    "timeout user_agent".split()
+)
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 class ObstoreBackend:
@@ -32,9 +43,6 @@ class ObstoreBackend:
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self._url = url
         self._options = dict(options)
-        self._secrets = [
-            value for name, value in options.items() if value and _SECRET_OPTION.search(name)
-        ]
 
     @property
     def name(self) -> str:
@@ -52,18 +60,30 @@ class ObstoreBackend:
     @cached_property
     def _store(self) -> Any:
         opened: Any = importlib.import_module("obstore.store")
-        client: dict[str, Any] = {"timeout": _TIMEOUT}
-        if any(value.startswith("http://") for value in self._options.values()):
-            client["allow_http"] = True
+        config, client = dict[str, str](), dict[str, Any](timeout=_TIMEOUT)
+        for name, value in self._options.items():
+            (client if name.lower() in _CLIENT_OPTIONS else config)[name.lower()] = value
+        endpoints = [
+            value
+            for name, value in (*self._options.items(), *_cloud_environment())
+            if "endpoint" in name.lower()
+        ]
+        if any(value.startswith("http://") for value in endpoints):
+            client.setdefault("allow_http", True)
         try:
             return opened.from_url(
                 self._url,
-                config=self._options,
+                config=config,
                 client_options=client,
                 retry_config={"max_retries": 0},
             )
-        except Exception as error:
-            raise ConfigError(f"{self._url} cannot be opened: {self._text(error)}") from None
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library panics outside of Exception
+            raise ConfigError(
+                f"{self._url} cannot be opened: {self._text(error)}. Check the storage options and "
+                "the environment."
+            ) from None
 
     def create(self, key: str, data: Sequence[Buffer]) -> None:
         self._put(key, data, "create")
@@ -159,10 +179,16 @@ class ObstoreBackend:
 
     def _text(self, error: BaseException) -> str:
         """The first line of an error, without credentials."""
-        text = str(error).strip().splitlines()[0][:400] if str(error).strip() else repr(error)
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return _SECRET.sub(r"\1***", text)
+        text = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        for name, value in (*self._options.items(), *_cloud_environment()):
+            if value and _SECRET_OPTION.search(name):
+                text = text.replace(value, "***")
+        return _SECRET.sub(r"\1***", text)[:400].removesuffix(".")
+
+
+def _cloud_environment() -> list[tuple[str, str]]:
+    """The variables that the library reads by itself."""
+    return [(name, value) for name, value in os.environ.items() if name.startswith(_CLOUDS)]
 
 
 def _parts(data: Sequence[Buffer]) -> Iterator[bytes]:

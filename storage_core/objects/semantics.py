@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from ..errors import StoreSemanticsError
+from ..io.parallel import map_on_threads
 from .backend import ObjectBackend
 
-_RACERS = 4
+_RACERS, _BATCH = 4, 500
+# From so many rounds on, listings of several pages are tried too.
+_AT_LENGTH, _PAGES_OF_KEYS, _THREADS = 20, 2100, 8
 
 
 def require_semantics(backend: ObjectBackend, rounds: int = 3) -> None:
@@ -38,12 +41,19 @@ def semantics_problems(backend: ObjectBackend, rounds: int) -> Iterator[str]:
         yield from _basic(backend, prefix)
         for number in range(rounds):
             yield from _races(backend, f"{prefix}race-{number}-")
+            yield from _visibility(backend, f"{prefix}seen-{number}/")
+        if rounds >= _AT_LENGTH:
+            yield from _long_listing(backend, f"{prefix}many/")
     finally:
-        # By name: a server whose listings are wrong would keep them.
+        # By name too: a server whose listings are wrong would keep them.
         races = [f"{prefix}race-{number}-" for number in range(rounds)]
         keys = [f"{race}{kind}" for race in races for kind in ("create", "replace")]
+        keys += [key for number in range(rounds) for key in _seen(f"{prefix}seen-{number}/")]
         with suppress(OSError):
-            backend.delete([f"{prefix}a", f"{prefix}b", *keys])
+            keys += [info.key for info in backend.list_after(prefix)]
+            keys += [f"{prefix}a", f"{prefix}b"]
+            for at in range(0, len(keys), _BATCH):
+                backend.delete(keys[at : at + _BATCH])
 
 
 def _basic(backend: ObjectBackend, prefix: str) -> Iterator[str]:
@@ -69,6 +79,38 @@ def _basic(backend: ObjectBackend, prefix: str) -> Iterator[str]:
     backend.delete([first])
     if list(backend.list_after(prefix)):
         yield "a listing shows what was deleted"
+
+
+def _visibility(backend: ObjectBackend, prefix: str) -> Iterator[str]:
+    """What is written, replaced or deleted is seen at once."""
+    keys = _seen(prefix)
+    for number, key in enumerate(keys):
+        backend.create(key, [b"1"])
+        if [info.key for info in backend.list_after(prefix)] != keys[: number + 1]:
+            yield "a listing does not show what was just created"
+    backend.put(keys[0], [b"22"])
+    if bytes(backend.get_ranges(keys[0]).whole) != b"22":
+        yield "a read returns what was replaced before"
+    backend.delete(keys[1:])
+    if [info.key for info in backend.list_after(prefix)] != keys[:1]:
+        yield "a listing shows what was just deleted"
+    if not _refused(FileNotFoundError, lambda: backend.get_ranges(keys[1])):
+        yield "an object that was deleted can be read"
+
+
+def _seen(prefix: str) -> list[str]:
+    return [f"{prefix}{number:020d}" for number in range(_RACERS)]
+
+
+def _long_listing(backend: ObjectBackend, prefix: str) -> Iterator[str]:
+    """A listing of several pages, from the start and from the middle."""
+    keys = [f"{prefix}{number:020d}" for number in range(_PAGES_OF_KEYS)]
+    map_on_threads(lambda key: backend.put(key, [b""]), keys, _THREADS)
+    if [info.key for info in backend.list_after(prefix)] != keys:
+        yield "a listing of many objects is not complete and in order"
+    middle = len(keys) // 2
+    if [info.key for info in backend.list_after(prefix, keys[middle])] != keys[middle + 1 :]:
+        yield "a listing of many objects does not begin where it was asked to"
 
 
 def _races(backend: ObjectBackend, prefix: str) -> Iterator[str]:

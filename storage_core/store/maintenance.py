@@ -78,16 +78,6 @@ class StoreMaintenance(StoreReads):
         with typed_write_errors("collecting garbage"):
             return self._engine.collect_garbage(dry_run=dry_run)
 
-    def semantics_problems(self, rounds: int = 100) -> list[str]:
-        """Try out what a store of objects depends on; every promise that is broken.
-
-        Raises:
-            ConfigError: the layout is not ``objects``.
-        """
-        arguments.integer("rounds", rounds, 1)
-        with typed_write_errors("trying out the object store"):
-            return self._engine.semantics_problems(rounds)
-
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False
     ) -> dict[tuple[str, int], list[int]]:

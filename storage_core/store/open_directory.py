@@ -113,6 +113,30 @@ def _open_url(vfs: Vfs, layout: str, *, create: bool, config: StoreConfig) -> tu
     return vfs, OBJECTS.name
 
 
+def semantics_problems(
+    path: str | os.PathLike[str],
+    config: StoreConfig,
+    storage: Mapping[str, str] | None = None,
+    rounds: int = 100,
+) -> list[str]:
+    """Try out what a store of objects depends on; every promise that is broken.
+
+    At a URL no store has to be there. It needs the right to write, and leaves nothing.
+
+    Raises:
+        ConfigError: it is a directory of another layout.
+    """
+    url = store_url(path)
+    vfs: Vfs = PosixVfs(local_path(path)) if url is None else remote.UrlVfs(url, storage)
+    if url is None and (layout := choose_layout(vfs, "auto", create=False)) != OBJECTS.name:
+        raise ConfigError(
+            f"{vfs.root} has layout {layout}, which depends on locks, not on conditional writes. "
+            "This is for layout objects."
+        )
+    with typed_write_errors(f"trying out {vfs.root}"):
+        return object_engine.broken_promises(vfs, config, rounds)
+
+
 def _log_ordinal_era(vfs: Vfs) -> None:
     """Say once in this process that the records decided, and not the file names alone."""
     if vfs.root not in _logged:

@@ -18,10 +18,18 @@ from ..errors import (
 )
 from ..format.columns import READ_SCHEMA
 from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, FrameCounts, Projection, Selection
-from ..io.io_errors import typed_metadata_errors
+from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
-from ..types import Int64s, OffsetRange, Problem, SegmentInfo, TimeBounds, TimeRange
+from ..types import (
+    Int64s,
+    OffsetRange,
+    Problem,
+    SegmentContents,
+    SegmentInfo,
+    TimeBounds,
+    TimeRange,
+)
 from ..vfs import Vfs
 from . import read_arguments
 from .requests import StoreRequests
@@ -29,6 +37,7 @@ from .requests import StoreRequests
 if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
     from ..engine.api import Engine
+    from ..format.frame_scan import StoredFrame
     from ..log.published import Published
     from ..metadata.schema_files import RegisteredSchema
     from ..predicate import binder as predicates
@@ -240,6 +249,23 @@ class StoreReads(StoreRequests):
         """Offsets and byte positions of a segment's sparse index: where a planner may split it."""
         arguments.instance("segment", segment, SegmentInfo, "one of what segments() returned")
         return self._reader(topic, partition).index_entries(segment)
+
+    def slice_contents(
+        self, topic: str, partition: int, segment: SegmentInfo
+    ) -> SegmentContents | None:
+        """What the commit of a slice says about its records, without reading them.
+
+        None if it is gone. Only in layout ``objects``, where every segment is a slice.
+        """
+        with typed_metadata_errors(topic):
+            return self._engine.slice_contents(topic, partition, segment)
+
+    def slice_frames(
+        self, topic: str, partition: int, segment: SegmentInfo
+    ) -> Iterator[StoredFrame]:
+        """The frames of a slice, every byte checked. Only in layout ``objects``."""
+        with typed_read_errors(topic, partition, segment.path):
+            yield from self._engine.slice_frames(topic, partition, segment)
 
     def read(
         self,

@@ -58,6 +58,8 @@ class MemoryBackend:
                 for key, (data, _) in self.objects.items()
                 if key.startswith(prefix) and key > after
             )
+        if self._broken == "one page":
+            found = found[:1000]
         return iter(found[:-1] if self._broken == "stale list" else found)
 
     def delete(self, keys: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -99,30 +99,76 @@ def complete_topic(
 
 topic = click.argument("topic", shell_complete=complete_topic)
 optional_topic = click.argument("topic", required=False, shell_complete=complete_topic)
-path = click.argument("path", type=click.Path(file_okay=False))
+PLACE = click.Path(file_okay=False)
+path = click.argument("path", type=PLACE)
+storage = click.option(
+    "--storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the object store at a URL, such as endpoint=…; may be repeated. Put keys "
+    "into the environment instead: others may see this command line.",
+)
 
 
-def with_store(function: Function) -> Function:
-    """Add PATH, --layout and --internal-topics to a command and pass it the open store."""
+def storage_options(pairs: Sequence[str]) -> dict[str, str] | None:
+    """``NAME=VALUE`` pairs as options of an object store; None if there are none.
+
+    Raises:
+        click.BadParameter: a pair has no equals sign. It may be a key, so it is not shown.
+    """
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter("an option is not NAME=VALUE.", param_hint="--storage")
+        found[name.strip().removeprefix("storage.")] = value
+    return found or None
+
+
+class Place:
+    """The store that a command line names, to be opened."""
+
+    def __init__(self, path: str, storage: Sequence[str], **how: Any) -> None:
+        self.path = path
+        self.storage = storage_options(storage)
+        self.config = StoreConfig.from_environment()
+        self._how = how
+
+    def open(self) -> Store:
+        return Store.open(self.path, config=self.config, storage=self.storage, **self._how)
+
+
+def with_place(function: Function) -> Function:
+    """Add PATH, --layout, --internal-topics and --storage to a command and pass it the place."""
 
     @path
     @layout_option("--layout", "Layout of the directory", auto="detect it")
     @click.option(
         "--internal-topics", is_flag=True, help="Include a broker's internal topics (__…)."
     )
+    @storage
     @functools.wraps(function)
-    def command(path: str, layout: str, internal_topics: bool, **rest: Any) -> Any:
+    def command(
+        path: str, layout: str, internal_topics: bool, storage: tuple[str, ...], **rest: Any
+    ) -> Any:
         level = rest.pop("isolation", "read_committed")
-        with Store.open(
-            path,
-            layout=layout,
-            isolation=level,
-            internal_topics=internal_topics,
-            config=StoreConfig.from_environment(),
-        ) as store:
-            return function(store, **rest)
+        place = Place(
+            path, storage, layout=layout, isolation=level, internal_topics=internal_topics
+        )
+        return function(place, **rest)
 
     return command  # type: ignore[return-value]
+
+
+def with_store(function: Function) -> Function:
+    """Add what ``with_place`` adds to a command and pass it the open store."""
+
+    @functools.wraps(function)
+    def command(place: Place, **rest: Any) -> Any:
+        with place.open() as store:
+            return function(store, **rest)
+
+    return with_place(command)  # type: ignore[return-value]
 
 
 def chosen_partitions(store: Store, topic: str, partition: int | None) -> list[int]:

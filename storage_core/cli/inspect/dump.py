@@ -17,11 +17,12 @@ from ...format.frame import HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
 from ...format.frame_scan import StoredFrame, segment_frames
 from ...format.selection import Schemas
 from ...io.io_errors import typed_read_errors
-from ...metadata.schema_files import TopicSchemas
-from ...schema.fields import Field, dotted
+from ...metadata.schema_files import RegisteredSchema, TopicSchemas
+from ...schema.fields import Field, SchemaVersion, dotted
 from ...schema.json_writer import json_values
 from ...segments.listing import list_segments, log_path
 from ...store.store import Store
+from ...types import SegmentInfo
 from ..common import arguments, output
 from ..common.formatting import iso, number, printable, size
 from ..common.record_text import record_object
@@ -60,13 +61,16 @@ def dump(
 ) -> None:
     """Show the frames and index entries of TOPIC's files.
 
-    Verifies the checksum of every frame, also past the high watermark. Broker layouts have no
-    frames; their records are shown. Exit code 1 if there is damage.
+    Verifies the checksum of every frame, also past the high watermark. In layout objects segments
+    are slices. Broker layouts have no frames; their records are shown. Exit code 1 if there is
+    damage.
     """
     found = 0
     for each in _partitions(store, topic, partition):
         if store.layout == "native":
             entries = _native(store, topic, each, segment, with_records=records)
+        elif store.layout == "objects":
+            entries = _objects(store, topic, each, segment, with_records=records)
         else:
             entries = _broker(store, topic, each, segment)
         for entry in entries:
@@ -122,6 +126,45 @@ def _native(
         except StorageError as error:
             yield _broken(error, high_watermark, closed)
         yield from _index_entries(store, path, base)
+
+
+class _Versions:
+    """The schema versions of a typed topic."""
+
+    def __init__(self, store: Store, topic: str) -> None:
+        self._found = store.schema_versions(topic)
+
+    def get(self, version: int) -> SchemaVersion:
+        return self._found[version - 1].schema
+
+    def all(self) -> list[RegisteredSchema]:
+        return self._found
+
+
+def _objects(
+    store: Store, topic: str, partition: int, segment: int | None, *, with_records: bool
+) -> Iterator[Entry]:
+    high_watermark = store.visible_ends(topic)[partition]
+    schemas = _Versions(store, topic) if store.topic(topic).is_typed else None
+    for found in store.segments(topic, partition):
+        if segment not in (None, found.base):
+            continue
+        yield _segment_entry(found)
+        try:
+            for frame in store.slice_frames(topic, partition, found):
+                yield from _frame(frame, high_watermark, schemas)
+                if with_records:
+                    yield from _records(store, topic, partition, frame, high_watermark)
+        except StorageError as error:
+            yield _broken(error, high_watermark, closed=True)
+        yield from _planner_entries(store, topic, partition, found)
+
+
+def _segment_entry(found: SegmentInfo) -> Entry:
+    return {
+        "kind": "segment", "path": found.path, "base": found.base, "closed": found.sealed,
+        "bytes": found.size,
+    }  # fmt: skip
 
 
 def _frame(
@@ -228,19 +271,11 @@ def _broker(store: Store, topic: str, partition: int, segment: int | None) -> It
         for found in store.segments(topic, partition, by_names=True):
             if segment not in (None, found.base):
                 continue
-            yield {
-                "kind": "segment", "path": found.path, "base": found.base, "closed": found.sealed,
-                "bytes": found.size,
-            }  # fmt: skip
+            yield _segment_entry(found)
             for batch in store.read(topic, partition, found.base, found.end):
                 for row in batch.to_pylist():
                     yield {"kind": "record", **record_object(topic, partition, row)}
-            offsets, positions = store.index_entries(topic, partition, found)
-            for offset, position in zip(offsets.tolist(), positions.tolist(), strict=True):
-                yield {
-                    "kind": "index_entry", "index": "offset", "offset": offset,
-                    "position": position,
-                }  # fmt: skip
+            yield from _planner_entries(store, topic, partition, found)
         for _ in store.read(topic, partition, store.offsets(topic, partition).end):
             pass  # raises if bytes at the end of the log are not records
     except StorageError as error:
@@ -248,6 +283,14 @@ def _broker(store: Store, topic: str, partition: int, segment: int | None) -> It
             "kind": "problem", "code": error.code, "position": error.position,
             "offset": error.offset, "message": str(error),
         }  # fmt: skip
+
+
+def _planner_entries(
+    store: Store, topic: str, partition: int, found: SegmentInfo
+) -> Iterator[Entry]:
+    offsets, positions = store.index_entries(topic, partition, found)
+    for offset, position in zip(offsets.tolist(), positions.tolist(), strict=True):
+        yield {"kind": "index_entry", "index": "offset", "offset": offset, "position": position}
 
 
 def _line(entry: Entry) -> str:

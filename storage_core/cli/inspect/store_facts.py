@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...checks.inspect import Contents, contents, time_order
+from ...checks.inspect import contents, time_order
 from ...errors import StorageError
 from ...format.file_names import segments_directory
 from ...metadata.schema_files import RegisteredSchema
 from ...metadata.topic_file import TopicFile
 from ...segments.listing import list_segments
 from ...store.store import Store
-from ...types import OffsetRange, SegmentInfo
+from ...types import OffsetRange, SegmentContents, SegmentInfo
 
 _SHOWN = 10
 
@@ -177,10 +177,12 @@ def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -
 
 
 def _facts_of_segment(store: Store, topic: str, partition: int, found: SegmentInfo) -> SegmentFacts:
-    inside = Contents(found.end - found.base, None, None)
+    inside = SegmentContents(found.end - found.base, None, None)
     try:
         if store.layout == "native":
             inside = contents(store.vfs, found.path, found.base, found.end)
+        elif store.layout == "objects":
+            inside = store.slice_contents(topic, partition, found) or inside
         elif _is_compacted(store, found.path):
             batches = store.read(topic, partition, found.base, found.end, columns=["offset"])
             inside = inside._replace(records=sum(batch.num_rows for batch in batches))

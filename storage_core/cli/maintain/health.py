@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ...errors import StorageError
+from ...store.open_directory import semantics_problems
 from ...store.store import Store
 from ...types import Problem, RecoveryReport
 from ..common import arguments, output
@@ -18,7 +19,7 @@ from .maintenance_reports import MaintenanceBar, report_object
 
 
 @click.command()
-@arguments.with_store
+@arguments.with_place
 @click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
 @click.option(
     "--store-semantics", is_flag=True,
@@ -27,23 +28,28 @@ from .maintenance_reports import MaintenanceBar, report_object
 @arguments.as_json
 @click.pass_context
 def check(
-    ctx: click.Context, store: Store, strict: bool, store_semantics: bool, as_json: bool
+    ctx: click.Context,
+    place: arguments.Place,
+    strict: bool,
+    store_semantics: bool,
+    as_json: bool,
 ) -> None:
     """Read the whole store and report every problem.
 
     Verifies all checksums and changes nothing. Exit code 1 if there is an error. A warning is a
     problem that the next writer repairs.
     """
-    with output.spinner("trying out" if store_semantics else "reading every byte"):
-        found = _semantics(store) if store_semantics else store.check()
+    if store_semantics:
+        # No store has to be there: one is only made where this finds nothing.
+        with output.spinner("trying out"):
+            texts = dict.fromkeys(semantics_problems(place.path, place.config, place.storage))
+        found = [Problem("error", "STORE_SEMANTICS", f"{place.path}: {text}.") for text in texts]
+    else:
+        with place.open() as store, output.spinner("reading every byte"):
+            found = store.check()
     _show_problems(found, as_json)
     if any(problem.severity == "error" for problem in found) or (strict and found):
         ctx.exit(output.PROBLEMS)
-
-
-def _semantics(store: Store) -> list[Problem]:
-    problems = dict.fromkeys(store.semantics_problems())
-    return [Problem("error", "STORE_SEMANTICS", f"{store.path}: {text}.") for text in problems]
 
 
 @click.command()

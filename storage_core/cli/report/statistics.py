@@ -113,9 +113,16 @@ def gather(store: Store, *, sample: int, check: bool, advance: Advance) -> Store
 def _frames_of(
     store: Store, partitions: Sequence[PartitionFacts], advance: Advance
 ) -> tuple[Flow | None, Compression | None]:
+    seen: list[tuple[int, int, int, int]] = []
+    if store.layout == "objects":
+        # Commits tell the times of slices; the codecs of frames would cost a read of everything.
+        for segment in (each for partition in partitions for each in partition.segments):
+            if segment.first_time is not None and segment.last_time is not None:
+                times = (segment.first_time, segment.last_time)
+                seen.append((*times, segment.records, segment.size))
+        return (_flow(np.array(seen, dtype=np.int64)) if seen else None), None
     if store.layout != "native":
         return None, None
-    seen: list[tuple[int, int, int, int]] = []
     codecs: Counter[str] = Counter()
     body = raw = 0
     for partition in partitions:

@@ -6,6 +6,7 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
+from ...arguments import store_url
 from ...config import StoreConfig
 from ...conversion.convert import convert as convert_store
 from ...conversion.progress import Progress
@@ -17,8 +18,8 @@ from ..common.formatting import number
 
 
 @click.command()
-@click.argument("source", type=click.Path(file_okay=False))
-@click.argument("target", type=click.Path(file_okay=False))
+@click.argument("source", type=arguments.PLACE)
+@click.argument("target", type=arguments.PLACE)
 @click.option(
     "--topic", "-t", "topics", multiple=True, metavar="TOPIC",
     help="Only this topic; may be repeated.",
@@ -35,6 +36,7 @@ from ..common.formatting import number
     help="Make records topics of typed topics: values and keys are JSON.",
 )  # fmt: skip
 @arguments.isolation
+@arguments.storage
 @arguments.as_json
 def convert(
     source: str,
@@ -46,6 +48,7 @@ def convert(
     drop: tuple[str, ...],
     typed_as: TypedAs | None,
     isolation: IsolationLevel,
+    storage: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Copy a log directory into another layout.
@@ -54,8 +57,10 @@ def convert(
     Offsets are kept, and typed topics keep their columns. After an interruption, run the same
     command again to continue.
     """
+    options = arguments.storage_options(storage)
+    of_source = None if store_url(source) is None else options
     with (
-        Store.open(source, layout=source_layout, isolation=isolation) as store,
+        Store.open(source, layout=source_layout, isolation=isolation, storage=of_source) as store,
         output.progress_bar() as bar,
     ):
         done = convert_store(
@@ -67,6 +72,7 @@ def convert(
             drop=drop,
             typed_as=typed_as,
             config=StoreConfig.from_environment(),
+            storage=options,
             progress=_Bars(bar).update,
         )
     rows = [(each.topic, each.partition, each.offsets, each.copied) for each in done]

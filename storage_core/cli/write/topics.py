@@ -48,6 +48,7 @@ _settings = click.option(
 )  # fmt: skip
 @_settings
 @arguments.layout_option("--layout", "Layout of a new store", auto="means native")
+@arguments.storage
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists.")
 def create(
     path: str,
@@ -58,6 +59,7 @@ def create(
     timestamp_column: str | None,
     pairs: tuple[str, ...],
     layout: str,
+    storage: tuple[str, ...],
     if_not_exists: bool,
 ) -> None:
     """Create TOPIC, and the store if PATH is empty or missing.
@@ -70,7 +72,8 @@ def create(
     if columns is None and (key_columns or timestamp_column is not None):
         raise click.UsageError("--key-columns and --timestamp-column name columns of --schema.")
     config = StoreConfig.from_environment()
-    with Store.open(path, layout=layout, create=True, config=config) as store:
+    options = arguments.storage_options(storage)
+    with Store.open(path, layout=layout, create=True, config=config, storage=options) as store:
         given = {name: value for name, value in settings.items() if value is not None}
         created = store.create_topic(
             topic,

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from ...commit.staging import frame_checksum
 from ...errors import BrokenFrameError, StorageError
-from ...format.frame_scan import walk_frames
+from ...format.frame_scan import StoredFrame, walk_frames
 from ...io.io_errors import typed_read_errors
 from ...types import Problem
 from ..backend import ObjectBackend
 from ..catalog import ObjectCatalog
 from ..groups import ObjectGroups
 from ..object_source import ObjectSource
-from ..slices import Slice
+from ..slices import Slice, parse_path
 from ..state import PartitionState
 
 
@@ -69,6 +69,16 @@ def slice_problems(
         yield replace(Problem.from_error(error), topic=topic, partition=partition)
 
 
+def read_frames(backend: ObjectBackend, path: str) -> Iterator[StoredFrame]:
+    """The frames of a slice by its path, every byte checked."""
+    place = parse_path(path)
+    source = ObjectSource(backend, place.key, place.position, place.size, lambda: None)
+    try:
+        yield from walk_frames(source, place.base, bodies=True)
+    finally:
+        source.close()
+
+
 def verify_slice(backend: ObjectBackend, found: Slice) -> None:
     """Read a slice and check every byte of it.
 
@@ -76,17 +86,12 @@ def verify_slice(backend: ObjectBackend, found: Slice) -> None:
         BrokenFrameError: it is not what its commit says.
         FileNotFoundError: its object is missing.
     """
-    source = ObjectSource(backend, found.key, found.position, found.size, lambda: None)
     checksum = records = 0
     end = found.base
-    try:
-        for frame in walk_frames(source, found.base, bodies=True):
-            encoded = frame.encoded()
-            checksum = frame_checksum(encoded.buffers, checksum)
-            records += frame.header.records
-            end = frame.end_offset
-    finally:
-        source.close()
+    for frame in read_frames(backend, found.path):
+        checksum = frame_checksum(frame.encoded().buffers, checksum)
+        records += frame.header.records
+        end = frame.end_offset
     if (end, records, checksum) != (found.end, found.records, found.checksum):
         raise BrokenFrameError(
             f"its commit names {found.records} records up to offset {found.end}, found {records} "

@@ -25,6 +25,11 @@ from .checks import slice_problems
 from .compaction import ObjectCompaction
 from .rewriting import SliceFiles, rewrite_each
 
+_NO_SKIP = (
+    "layout objects cannot skip damaged records, because no object is changed in place. check "
+    "names the damaged object: restore it from a copy, or read from a later offset."
+)
+
 
 class ObjectMaintenance(PartitionMaintenance):
     """One partition. Removing records is a trim in a commit: garbage collection frees the space."""
@@ -159,16 +164,11 @@ class ObjectMaintenance(PartitionMaintenance):
     def _files(self) -> SliceFiles:
         return SliceFiles(self._log, self.topic, self.partition, self._schemas)
 
-    def _refused(self, what: str) -> ConfigError:
-        return ConfigError(
-            f"{what} is not available in layout objects yet. Convert the topic to a native store."
-        )
-
     def damage(self) -> list[Damage]:
-        raise self._refused("damage")
+        raise ConfigError(_NO_SKIP)
 
     def skip(self, start: int, end: int) -> str | None:  # noqa: ARG002
-        raise self._refused("skip")
+        raise ConfigError(_NO_SKIP)
 
     def segments_to_scrub(self) -> list[SegmentToScrub]:
         return [SegmentToScrub(each.size, partial(self._problems, each)) for each in self._slices()]

@@ -55,6 +55,13 @@ def test_gate_refuses_servers_that_ignore_conditions(broken: str, problem: str) 
         require_semantics(backend)
 
 
+def test_the_long_gate_finds_listings_that_end_after_a_page() -> None:
+    assert list(semantics_problems(MemoryBackend("one page"), 3)) == []
+    (problem, _) = semantics_problems(MemoryBackend("one page"), 20)
+    assert problem == "a listing of many objects is not complete and in order"
+    assert list(semantics_problems(MemoryBackend(), 20)) == []
+
+
 def test_created_objects_are_read_listed_and_deleted(backend: ObjectBackend) -> None:
     backend.create("logs/a/00.commit", [b"first", b", second"])
     backend.create("logs/a/01.commit", [])
