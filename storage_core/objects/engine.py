@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from ..metadata.schema_files import NewSchema, RegisteredSchema
 from ..metadata.topic_file import TopicFile
 from ..schema.fields import Field, SchemaVersion
 from ..segments.partition_reader import PartitionReader
-from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport, SegmentContents, SegmentInfo
+from ..types import OffsetRange, Problem, RecoveryReport, SegmentContents, SegmentInfo
 from ..vfs import Vfs
 from ..vfs.remote import UrlVfs
 from . import identity
@@ -43,6 +43,7 @@ from .commits import ObjectCommits, is_undecided
 from .groups import ObjectGroups
 from .maintenance.checks import read_frames, store_problems
 from .maintenance.partition import ObjectMaintenance
+from .object_log import ObjectLog
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
 from .reads.pins import PinnedSchemas
@@ -458,45 +459,3 @@ def _require_partition(topic: str, found: TopicFile, partition: int) -> None:
             f"{found.partitions - 1}.",
             topic=topic,
         )
-
-
-class ObjectLog:
-    """Appends to one partition. Every append is a commit: durable and visible on return."""
-
-    def __init__(
-        self,
-        prefix: str,
-        config: StoreConfig,
-        state: Callable[[], PartitionState],
-        append: Callable[[Columns], OffsetRange],
-    ) -> None:
-        self.base_name = prefix
-        self.config = config
-        self._state = state
-        self._append = append
-
-    @property
-    def active(self) -> ActiveFile:
-        """The last slice; it never grows."""
-        state = self._state()
-        if not state.count:
-            return ActiveFile(state.end, 0, self.base_name)
-        last = state.slices[state.count - 1]
-        return ActiveFile(last.base, last.size, last.path)
-
-    @property
-    def recovery_point(self) -> int:
-        return self._state().end
-
-    def append(self, columns: Columns) -> OffsetRange:
-        return self._append(columns)
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def roll(self) -> bool:
-        """Nothing to seal."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is held open."""
