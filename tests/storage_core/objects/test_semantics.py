@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage_core import Store
+from storage_core import Store, StoreConfig
 from storage_core.errors import StoreSemanticsError
 from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.semantics import semantics_problems
+from storage_core.store import open_directory as promises
 from tests.support.object_server import BUCKET
 from tests.support.small_s3 import FAULTS, small_server
 from tests.support.stores import values
@@ -29,7 +30,7 @@ def test_a_server_that_keeps_its_promises_gets_a_store() -> None:
         store.create_topic("t")
         store.append("t", 0, [b"a"])
         assert values(Store.open(store.path, storage=options), topic="t") == [b"a"]
-        assert store.semantics_problems(5) == []
+        assert promises.semantics_problems(store.path, StoreConfig(), options, rounds=5) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -14,6 +14,7 @@ import pytest
 from storage_core import Store
 from storage_core.cli.app import SECTIONS
 from storage_core.cli.maintain import health
+from storage_core.store import open_directory
 from tests.support.cli_runner import Answer, run
 from tests.support.object_server import BUCKET, KEY, SECRET, running
 from tests.support.stores import rows
@@ -112,7 +113,7 @@ def played(path: str, case: Case, *more: str) -> Answer:
 def test_every_command_works_or_says_why_not(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    briefly = partial(health.semantics_problems, rounds=3)
+    briefly = partial(open_directory.semantics_problems, rounds=3)
     monkeypatch.setattr(health, "semantics_problems", briefly)
     path = url() if kind == "url" else str(tmp_path / "log")
     problems = []
