@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from rich.progress import Progress as Bar
 from rich.progress import TaskID
 
 from ...arguments import store_url
 from ...config import StoreConfig
+from ...conversion.convert import Converted
 from ...conversion.convert import convert as convert_store
 from ...conversion.progress import Progress
 from ...conversion.topic_copy import TypedAs
@@ -75,6 +78,10 @@ def convert(
             storage=options,
             progress=_Bars(bar).update,
         )
+    _show(done, as_json)
+
+
+def _show(done: Sequence[Converted], as_json: bool) -> None:
     rows = [(each.topic, each.partition, each.offsets, each.copied) for each in done]
     if as_json:
         output.show_json(
