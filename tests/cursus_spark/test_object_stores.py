@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from cursus_spark.options.parse import parse_read_options
 from storage_core import Store
 from tests.support.object_server import BUCKET, KEY, SECRET, running
+from tests.support.paths import ROOT
 
+TOKEN = "a-token-nobody-may-see"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -107,3 +114,27 @@ def test_options_of_a_store_are_not_shown() -> None:
     assert dict(options.storage)["secret_access_key"] == SECRET
     assert SECRET not in repr(options)
     assert KEY not in repr(options)
+
+
+def test_keys_are_shown_nowhere(server: Mapping[str, str], tmp_path: Path) -> None:
+    """Plans, texts of objects and errors, logs, progress, the checkpoint, the event log."""
+    (tmp_path / "events").mkdir()
+    storage = {**server, "token": TOKEN}
+    url = f"s3://{BUCKET}/keys"
+    given = {"url": url, "storage": storage, "place": str(tmp_path)}
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.support.spark.secrets_child"],
+        input=json.dumps(given), capture_output=True, text=True, timeout=300, cwd=ROOT,
+        env={**os.environ, "CURSUS_LOCK_TIMEOUT_MS": "500"},
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr[-3000:]
+    assert "done" in child.stdout.splitlines()
+    assert sum(line.startswith("failed:") for line in child.stdout.splitlines()) == 5
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("events" in path.parts for path in files)
+    shown = {"standard output": child.stdout, "standard error": child.stderr}
+    shown |= {str(path): path.read_bytes().decode(errors="replace") for path in files}
+    with Store.open(url, storage=storage) as store:
+        shown["pickle"] = repr(store) + repr(pickle.loads(pickle.dumps(store)))
+    found = [name for name, text in shown.items() for key in (KEY, SECRET, TOKEN) if key in text]
+    assert found == []
