@@ -16,7 +16,7 @@ from ..io.parallel import map_on_threads
 from .backend import ObjectBackend
 
 _RACERS, _BATCH = 4, 500
-# From so many rounds on, listings of several pages are tried too.
+# With at least this number of rounds, listings of several pages are tried too.
 _AT_LENGTH, _PAGES_OF_KEYS, _THREADS = 20, 2100, 8
 
 
