@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
+
+from storage_core.lazy import LazyModule
 
 from .errors import CursusError, one_line_errors
 from .options.parse import (
@@ -21,6 +25,11 @@ from .schema import origin, read_schema, refuse_complete_mode, refuse_overwrite,
 from .stream.reader import CursusStreamReader, RefusedStreamReader
 from .stream.writer import CursusStreamWriter
 from .write.writer import CursusWriter
+
+if TYPE_CHECKING:
+    from . import session
+else:  # tasks register nothing
+    session = LazyModule("cursus_spark.session")
 
 
 class CursusDataSource(DataSource):
@@ -83,5 +92,13 @@ class CursusDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source: for ``--py-files`` and editable installs. Spark finds others."""
-    spark.dataSource.register(CursusDataSource)
+    """Register the data source: for ``--py-files`` and editable installs. Spark finds others.
+
+    Raises:
+        CursusError: the Python of Spark's tasks cannot be started, or lacks this package.
+    """
+    with one_line_errors():
+        session.require_package(spark)
+    # Spark warns if a source replaces another, even itself.
+    if not session.knows_source(spark, CursusDataSource.name()):
+        spark.dataSource.register(CursusDataSource)

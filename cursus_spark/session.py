@@ -1,0 +1,89 @@
+"""What a Spark session says of itself: the Python of its tasks, and the sources it knows.
+
+Without the first check a wrong ``PYSPARK_PYTHON`` is a long ``ModuleNotFoundError`` of a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from .errors import cursus_error
+
+# Names of modules, not of distributions.
+_NEEDED = ("cursus_spark", "storage_core", "pyarrow", "numpy", "crc32c", "yaml")
+_PROGRAM = (
+    "import importlib.util as u, sys; "
+    "print(*[name for name in sys.argv[1:] if u.find_spec(name) is None])"
+)
+_PATIENCE_S = 30
+
+
+def knows_source(spark: SparkSession, name: str) -> bool:
+    """Whether Spark has found or registered a Python data source; False if it cannot be asked."""
+    try:
+        session = spark._jsparkSession
+        return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
+    except (AttributeError, TypeError, PySparkException, Py4JError):
+        return False
+
+
+def _python_of_tasks(spark: SparkSession) -> str | None:
+    """The Python that Spark starts for tasks; None where only a server knows it (Connect)."""
+    try:
+        return str(spark.sparkContext.pythonExec)
+    except (AttributeError, PySparkException):
+        return None
+
+
+def require_package(spark: SparkSession) -> None:
+    """Check the Python that Spark starts for tasks, unless it is the one that runs this.
+
+    Planning runs in it on this machine too, so it can be tried here.
+
+    Raises:
+        CursusError: it cannot be started, or lacks a module.
+    """
+    python = _python_of_tasks(spark)
+    if python is None or shutil.which(python) == sys.executable:
+        return
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROGRAM, *_NEEDED],
+            env={**os.environ, "PYTHONPATH": _path_of_tasks()},
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return  # a busy machine says nothing about the package
+    except OSError as error:
+        raise _unusable(python, f"cannot be started ({error.strerror})") from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise _unusable(python, f"cannot be started ({reason})")
+    if missing := done.stdout.split():
+        raise _unusable(python, f"does not have {', '.join(missing)}")
+
+
+def _path_of_tasks() -> str:
+    """Where tasks look for modules first: archives of ``--py-files`` come with the job."""
+    shipped = [entry for entry in sys.path if entry.endswith((".zip", ".egg"))]
+    return os.pathsep.join([*shipped, os.environ.get("PYTHONPATH", "")])
+
+
+def _unusable(python: str, why: str) -> Exception:
+    named = "PYSPARK_PYTHON" in os.environ
+    return cursus_error(
+        "PYTHON_UNUSABLE",
+        f"Spark runs tasks with '{python}'"
+        f"{'' if named else ', because PYSPARK_PYTHON is not set'}, which {why}. Set "
+        f"PYSPARK_PYTHON={sys.executable} before Spark starts, or install cursus-spark there.",
+    )
