@@ -96,7 +96,7 @@ def test_one_record_out_of_many_frames_decodes_one_frame(
     tmp_path: Path, calls: Counter[str]
 ) -> None:
     with sealed_store(tmp_path, 20) as store:
-        list(store.read(TOPIC, 0, max_records=1))
+        list(store.read(TOPIC, 0, start=FRAME_RECORDS, max_records=1))  # reads the index too
         calls.clear()
         (batch,) = store.read(TOPIC, 0, start=17 * FRAME_RECORDS + 5, max_records=1)
         assert batch.num_rows == 1

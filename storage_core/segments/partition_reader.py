@@ -350,10 +350,10 @@ class PartitionReader:
         """A file is missing: fine if a merge has put its records into another one."""
         listing = self.listing()
         at = listing.holding(offset)
-        base = listing.bases[at]
-        if at < 0 or listing.path(base) == segment.path or listing.is_last(base):
+        base = listing.bases[at] if at >= 0 else None
+        if base is None or listing.path(base) == segment.path or listing.is_last(base):
             raise self._lost(offset, listing)
-        with self._opened(listing.bases[at], listing) as holder:
+        with self._opened(base, listing) as holder:
             if not holder.holds(offset):
                 raise self._lost(offset, listing)
 

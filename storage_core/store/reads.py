@@ -264,6 +264,7 @@ class StoreReads(StoreRequests):
         self, topic: str, partition: int, segment: SegmentInfo
     ) -> Iterator[StoredFrame]:
         """The frames of a slice, every byte checked. Only in layout ``objects``."""
+        arguments.instance("segment", segment, SegmentInfo, "one of what segments() returned")
         with typed_read_errors(topic, partition, segment.path):
             yield from self._engine.slice_frames(topic, partition, segment)
 

@@ -44,6 +44,7 @@ RIGHT: dict[str, Any] = {
     "offset": 0, "max_messages": 1, "partitions": 3, "text": "", "settings": {}, "count": 1,
     "columns": columns_of([b"a"]), "data": pa.table({"a": [1]}), "segments": [], "transaction": "x",
     "start": 0, "end": 1, "row": {"a": 1}, "where": "_offset > 1",
+    "places": [], "path": "x",
 }  # fmt: skip
 # For callers inside the package, or with an argument that only the operating system can check.
 INTERNAL = {"adopt_schemas", "append_columns", "check_columns", "send_current_segment"}
