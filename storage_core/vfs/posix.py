@@ -35,7 +35,23 @@ _SCAN_BYTES = 1 << 20
 FILE_MODE, DIRECTORY_MODE, SEALED_MODE = 0o644, 0o755, 0o444
 
 
-class PosixVfs:
+class MachineClock:
+    """The clock of this machine: the same for every kind of store."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def boot_id(self) -> bytes:
+        return linux.boot_id()
+
+
+class PosixVfs(MachineClock):
     """Files below ``root``. Holds no state but the path: cheap, picklable, fork-safe.
 
     Args:
@@ -241,18 +257,6 @@ class PosixVfs:
 
     def unlock(self, fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_UN)
-
-    def now_us(self) -> int:
-        return time.time_ns() // 1000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def boot_id(self) -> bytes:
-        return linux.boot_id()
 
     def filesystem(self) -> str:
         return linux.filesystem(self._root)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
-from . import linux
+from .posix import MachineClock
 
 
-class UrlVfs:
+class UrlVfs(MachineClock):
     """The place of a store in an object store. Picklable; it never shows its options.
 
     Args:
@@ -28,18 +27,6 @@ class UrlVfs:
 
     def __repr__(self) -> str:
         return f"UrlVfs({self._url!r})"
-
-    def now_us(self) -> int:
-        return time.time_ns() // 1000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def boot_id(self) -> bytes:
-        return linux.boot_id()
 
     def filesystem(self) -> str:
         return ""

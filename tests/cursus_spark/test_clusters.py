@@ -95,8 +95,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def kill_and_finish(work: Work, rows: int) -> None:
-    """A worker is killed under a stream, then the driver; the next driver finishes the work."""
+def check_after_kills(work: Work, rows: int) -> None:
+    """A worker is killed under a stream, then the driver; the next finishes, each row once."""
     driver = work.start(rows, versions=[1], batch=rows // 10)
     work.wait(driver, lambda: work.copied() >= rows // 10)
     assert work.results() == [{"read": rows}]
@@ -117,7 +117,7 @@ def kill_and_finish(work: Work, rows: int) -> None:
 def test_a_killed_worker_and_a_killed_driver_cost_and_double_no_record(
     machines: Cluster, storage: Mapping[str, str]
 ) -> None:
-    kill_and_finish(Work(machines, f"s3://{BUCKET}/once", storage), 2000)
+    check_after_kills(Work(machines, f"s3://{BUCKET}/once", storage), 2000)
 
 
 @pytest.mark.long
@@ -154,4 +154,4 @@ def test_hosts_with_networks_of_their_own_need_no_shared_directory(tmp_path: Pat
         running(server) as storage,
         cluster(tmp_path, hosts) as machines,
     ):
-        kill_and_finish(Work(machines, f"s3://{BUCKET}/hosts", storage), 2000)
+        check_after_kills(Work(machines, f"s3://{BUCKET}/hosts", storage), 2000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +21,7 @@ from ..common.record_text import Incoming, parse_record
 Line = TypeVar("Line", Incoming, JsonRow)
 
 
-class _Appender(Generic[Line]):
+class _Appender(ABC, Generic[Line]):
     """Chooses a partition for each line and keeps the offsets that were written."""
 
     def __init__(self, store: Store, topic: str, partition: int | None) -> None:
@@ -89,15 +90,15 @@ class _Appender(Generic[Line]):
     def _check(self, lines: list[Line]) -> None:
         self._store.check_columns(self._topic, self._fixed or 0, self._columns(lines))
 
-    def _parse(self, text: bytes) -> Line:
-        raise NotImplementedError
+    @abstractmethod
+    def _parse(self, text: bytes) -> Line: ...
 
-    def _columns(self, lines: list[Line]) -> Columns:
-        raise NotImplementedError
+    @abstractmethod
+    def _columns(self, lines: list[Line]) -> Columns: ...
 
+    @abstractmethod
     def _by_key(self, lines: list[Line]) -> list[int | None]:
         """The partition that the key of each line chooses; None without a key."""
-        raise NotImplementedError
 
 
 class RecordAppender(_Appender[Incoming]):
