@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo docs dist zip quick test test-matrix coverage torture torture-long object-servers check bench bench-kafka format clean
+.PHONY: help demo docs dist zip quick test test-matrix kafka-data coverage torture torture-long object-servers check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -51,6 +51,17 @@ coverage: .venv/.stamp ## Which lines the fast tests run; fails below the floor 
 
 test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in its own environment
 	@.ci/matrix
+
+# Kafka's clients stand apart from .venv: nothing else may come to need them.
+KAFKA_CLIENTS := $(CURDIR)/build/kafka/clients
+WITH_KAFKA = @$(WITH_JAVA) PYTHONPATH="$(KAFKA_CLIENTS)"
+
+kafka-data: .venv/.stamp $(KAFKA_CLIENTS)/.stamp ## Write tests/data/kafka again, with a real broker
+	$(WITH_KAFKA) "$(VENV_PYTHON)" -m tests.kafka.making
+
+$(KAFKA_CLIENTS)/.stamp: Makefile
+	@"$(VENV_PYTHON)" -m pip install --quiet --upgrade --target "$(KAFKA_CLIENTS)" 'confluent-kafka>=2.5,<3' 'aiokafka>=0.12,<1'
+	@touch "$@"
 
 torture: .venv/.stamp ## Crash states, faults and hostile input, for minutes; TORTURE_SEED and others choose
 	@$(WITH_JAVA) TORTURE=torture "$(VENV_PYTHON)" -m tests.torture

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine, downloaded and run for one benchmark."""
+"""A real Kafka broker on this machine, downloaded and run for a benchmark or a test."""
 
 from __future__ import annotations
 
@@ -82,23 +82,22 @@ def fetch(cache: Path, coordinates: str, exclude: str = "") -> list[Path]:
 
 
 @contextmanager
-def running(directory: Path, jars: Sequence[Path]) -> Iterator[tuple[str, int]]:
-    """A running broker with its data in ``directory``: its address and process id."""
+def running(
+    directory: Path, jars: Sequence[Path], more: str = "", options: Sequence[str] = ("-Xmx1g",)
+) -> Iterator[tuple[str, int]]:
+    """A running broker with its data in ``directory``: its address and process id.
+
+    A broker that ran there before goes on with its data. ``more`` are settings of the broker,
+    ``options`` are Java's. A caller may kill the process.
+    """
     port, controller = _free_port(), _free_port()
     settings = directory / "server.properties"
     text = _SETTINGS.format(port=port, controller=controller, directory=directory)
-    settings.write_text(text)
-    scala = sorted([*_SPARK_JARS.glob("scala-library-*"), *_SPARK_JARS.glob("slf4j-api-*")])
-    path = os.pathsep.join(map(str, [*jars, *scala]))
-    home = os.environ.get("JAVA_HOME")
-    java = [f"{home}/bin/java" if home else "java", "-Xmx1g", "-cp", path]
-    name = "Y3Vyc3VzLWJlbmNobWFyaw"  # any 16 bytes in base64
-    format_data = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
-    try:
-        subprocess.run(format_data, check=True, capture_output=True, timeout=_START_S)
-    except (subprocess.SubprocessError, OSError) as error:
-        raise UnavailableError(f"the broker's directory cannot be prepared: {error}") from error
-    with (directory / "broker.log").open("wb") as log:
+    settings.write_text(text + more)
+    java = [java_command(), *options, "-cp", class_path(jars)]
+    if not (directory / "data" / "meta.properties").exists():
+        _format(java, settings)
+    with (directory / "broker.log").open("ab") as log:
         broker = subprocess.Popen([*java, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
     try:
         _wait_for(port, broker)
@@ -110,6 +109,27 @@ def running(directory: Path, jars: Sequence[Path]) -> Iterator[tuple[str, int]]:
         except subprocess.TimeoutExpired:
             broker.kill()
             broker.wait()
+
+
+def java_command() -> str:
+    """Java as the environment names it."""
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def class_path(jars: Sequence[Path]) -> str:
+    """The jars, and what they take from Spark's."""
+    scala = sorted([*_SPARK_JARS.glob("scala-library-*"), *_SPARK_JARS.glob("slf4j-api-*")])
+    return os.pathsep.join(map(str, [*jars, *scala]))
+
+
+def _format(java: list[str], settings: Path) -> None:
+    name = "Y3Vyc3VzLWJlbmNobWFyaw"  # any 16 bytes in base64
+    command = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=_START_S)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise UnavailableError(f"the broker's directory cannot be prepared: {error}") from error
 
 
 def _wait_for(port: int, broker: subprocess.Popen[bytes]) -> None:
