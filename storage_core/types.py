@@ -9,8 +9,8 @@ import numpy as np
 
 from .errors import StorageError
 
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
-"""Which records of a cursus broker's transactions a reader gets."""
+IsolationLevel = Literal["read_committed", "read_uncommitted", "log_end"]
+"""Which records of a broker's transactions a reader gets; ``log_end`` also those not replicated."""
 
 TIMESTAMP_SUPPLIED = 0
 TIMESTAMP_APPENDED = 1

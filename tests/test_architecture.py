@@ -40,6 +40,8 @@ STORAGE_CORE = {
     "engine": "what a kind of log directory offers to the store, and the native kind",
     "brokers.codecs": "the brokers' rows and messages, many at a time",
     "brokers": "the log directories of existing brokers, as a second engine",
+    "kafka.codecs": "Kafka's record batches, indexes and checkpoints, many at a time",
+    "kafka": "the log directories of a Kafka broker, which are only read",
     "objects": "stores of objects: a commit log without locks, as a third engine",
     "store": "the public Store, and the choice of its engine",
     "handlers": "single records in, futures of offsets out",

@@ -41,7 +41,7 @@ class Option:
     doc: str
 
 
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted", "log_end")
 PARTITIONERS = ("murmur2",)
 STRATEGIES = ("error", "latest")
 TIMESTAMP_MODES = ("exact", "offsets")
@@ -166,8 +166,9 @@ OPTIONS: tuple[Option, ...] = (
         _READ,
         parse.choice(*ISOLATION_LEVELS),
         "read_committed",
-        "For a cursus broker's directory: read_uncommitted also reads records of open and "
-        "aborted transactions, and records above the broker's `.hwm`.",
+        "For the directory of a cursus or Kafka broker: read_uncommitted also reads records of "
+        "open and aborted transactions, and in a cursus broker's those above its `.hwm`. log_end "
+        "also reads what is above Kafka's high watermark.",
     ),
     Option(
         "includeHeaders",

@@ -7,10 +7,13 @@ cursus        ``<topic>/partition_<p>_segment_<n>.log``                       or
 cursus        ``<topic>/partition_<p>/<topic>_partition_<p>_segment_<n>.log`` ordinal
 cursus-broker ``<topic>/partition_<p>_segment_<base:020>.log``                base offset
 rustlog       ``topics/<topic>/partition-<p>/<base:020>.log``                 base offset
+kafka         ``<topic>-<p>/<base:020>.log``                                  base offset
 ============= =============================================================== ==========
 
 Everything else in these directories (``.deleted``, ``.compacting``, ``.tmp``, ``.hwm``, side
-directories of event-sourced topics) is not a log and is passed over.
+directories of event-sourced topics) is not a log and is passed over. In a Kafka broker's
+directory these are names with ``.deleted``, ``.cleaned`` or ``.swap`` at their end, and directories
+that end in ``-delete``, ``-stray`` or ``-future``: work that the broker has not finished.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ STATE_DIRECTORY = ".cursus-spark"
 """Our own files in a broker's directory."""
 BROKER_TOPICS = "__topic_metadata.json"
 """The list of topics that the cursus broker keeps."""
-_MAX_OFFSET = (1 << 63) - 1
+KAFKA_FILES = ("meta.properties", "replication-offset-checkpoint")
+"""One of these files in a directory tells that it is a Kafka broker's."""
+MAX_OFFSET = (1 << 63) - 1
 
 _PLAIN = r"(0|[1-9]\d{0,17})"
 _FLAT = re.compile(rf"partition_{_PLAIN}_segment_{_PLAIN}\.log")
@@ -33,6 +38,8 @@ _FLAT_PADDED = re.compile(rf"partition_{_PLAIN}_segment_(\d{{20}})\.log")
 _NESTED_DIRECTORY = re.compile(rf"partition_{_PLAIN}")
 _RUSTLOG_DIRECTORY = re.compile(rf"partition-{_PLAIN}")
 _RUSTLOG = re.compile(r"(\d{20}|\d{12})\.log")
+_KAFKA_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
+_KAFKA = re.compile(r"(\d{20})\.log")
 _TOPIC = re.compile(r"[A-Za-z0-9._=-]{1,249}")
 
 
@@ -68,7 +75,8 @@ class Names(Protocol):
         """Name of a log file in the partition's directory."""
 
 
-def _list(vfs: Vfs, directory: str) -> list[str]:
+def list_directory(vfs: Vfs, directory: str) -> list[str]:
+    """The names in a directory; none if it is missing or a file."""
     try:
         return vfs.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +86,7 @@ def _list(vfs: Vfs, directory: str) -> list[str]:
 def _directories(vfs: Vfs, parent: str) -> list[str]:
     prefix = f"{parent}/" if parent else ""
     found = []
-    for name in _list(vfs, parent):
+    for name in list_directory(vfs, parent):
         if _TOPIC.fullmatch(name) and name not in (".", "..", STATE_DIRECTORY):
             stat = vfs.stat(prefix + name)
             if stat is not None and stat.kind == "directory":
@@ -87,7 +95,7 @@ def _directories(vfs: Vfs, parent: str) -> list[str]:
 
 
 def _sorted(found: list[SegmentName]) -> list[SegmentName]:
-    return sorted(segment for segment in found if segment.number <= _MAX_OFFSET)
+    return sorted(segment for segment in found if segment.number <= MAX_OFFSET)
 
 
 class FlatNames:
@@ -101,7 +109,7 @@ class FlatNames:
         return [topic for topic in _directories(vfs, "") if self.partitions(vfs, topic)]
 
     def partitions(self, vfs: Vfs, topic: str) -> int:
-        matches = (self._pattern.fullmatch(name) for name in _list(vfs, topic))
+        matches = (self._pattern.fullmatch(name) for name in list_directory(vfs, topic))
         return max((int(match[1]) + 1 for match in matches if match), default=0)
 
     def has_own_directories(self, vfs: Vfs, topic: str) -> bool:  # noqa: ARG002
@@ -115,7 +123,7 @@ class FlatNames:
 
     def segments(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
         found = []
-        for name in _list(vfs, topic):
+        for name in list_directory(vfs, topic):
             match = self._pattern.fullmatch(name)
             if match and int(match[1]) == partition:
                 found.append(SegmentName(int(match[2]), name))
@@ -135,13 +143,13 @@ class CursusNames(FlatNames):
     def partitions(self, vfs: Vfs, topic: str) -> int:
         nested = [
             int(match[1]) + 1
-            for match in map(_NESTED_DIRECTORY.fullmatch, _list(vfs, topic))
+            for match in map(_NESTED_DIRECTORY.fullmatch, list_directory(vfs, topic))
             if match and self._nested(vfs, topic, int(match[1]))
         ]
         return max([super().partitions(vfs, topic), *nested])
 
     def has_own_directories(self, vfs: Vfs, topic: str) -> bool:
-        return any(_NESTED_DIRECTORY.fullmatch(name) for name in _list(vfs, topic))
+        return any(_NESTED_DIRECTORY.fullmatch(name) for name in list_directory(vfs, topic))
 
     def directory(self, vfs: Vfs, topic: str, partition: int) -> str:
         if self._nested(vfs, topic, partition):
@@ -169,7 +177,7 @@ class CursusNames(FlatNames):
     def _nested(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
         """Segments in the nested directory. An event-sourced topic has one without any."""
         pattern = re.compile(rf"{re.escape(topic)}_partition_{partition}_segment_{_PLAIN}\.log")
-        names = _list(vfs, f"{topic}/partition_{partition}")
+        names = list_directory(vfs, f"{topic}/partition_{partition}")
         matches = [(name, pattern.fullmatch(name)) for name in names]
         return _sorted([SegmentName(int(match[1]), name) for name, match in matches if match])
 
@@ -181,7 +189,9 @@ class RustlogNames:
         return [topic for topic in _directories(vfs, "topics") if self.partitions(vfs, topic)]
 
     def partitions(self, vfs: Vfs, topic: str) -> int:
-        found = [_RUSTLOG_DIRECTORY.fullmatch(name) for name in _list(vfs, f"topics/{topic}")]
+        found = [
+            _RUSTLOG_DIRECTORY.fullmatch(name) for name in list_directory(vfs, f"topics/{topic}")
+        ]
         return max((int(match[1]) + 1 for match in found if match), default=0)
 
     def has_own_directories(self, vfs: Vfs, topic: str) -> bool:  # noqa: ARG002
@@ -195,7 +205,7 @@ class RustlogNames:
 
     def segments(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
         found = []
-        for name in _list(vfs, self.directory(vfs, topic, partition)):
+        for name in list_directory(vfs, self.directory(vfs, topic, partition)):
             match = _RUSTLOG.fullmatch(name)
             if match:
                 found.append(SegmentName(int(match[1]), name))
@@ -205,6 +215,55 @@ class RustlogNames:
         return f"{number:020d}.log"
 
 
+class KafkaNames:
+    """One directory per partition at the top, files named by base offset."""
+
+    def partition_numbers(self, vfs: Vfs) -> dict[str, list[int]]:
+        """The partitions of every topic that have a directory here, sorted."""
+        found: dict[str, list[int]] = {}
+        for name in list_directory(vfs, ""):
+            match = _KAFKA_DIRECTORY.fullmatch(name)
+            if match:
+                found.setdefault(match[1], []).append(int(match[2]))
+        return {topic: sorted(found[topic]) for topic in sorted(found)}
+
+    def topics(self, vfs: Vfs) -> list[str]:
+        return [
+            topic
+            for topic, numbers in self.partition_numbers(vfs).items()
+            if any(self.segments(vfs, topic, number) for number in numbers)
+        ]
+
+    def partitions(self, vfs: Vfs, topic: str) -> int:
+        """One more than the highest partition here; others may be on other disks."""
+        numbers = self.partition_numbers(vfs).get(topic, [])
+        return numbers[-1] + 1 if numbers else 0
+
+    def has_own_directories(self, vfs: Vfs, topic: str) -> bool:  # noqa: ARG002
+        return True
+
+    def topic_directory(self, topic: str) -> str:  # noqa: ARG002
+        """The root: a topic has no directory of its own."""
+        return ""
+
+    def directory(self, vfs: Vfs, topic: str, partition: int) -> str:  # noqa: ARG002
+        return f"{topic}-{partition}"
+
+    def segments(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
+        names = list_directory(vfs, self.directory(vfs, topic, partition))
+        matches = [(name, _KAFKA.fullmatch(name)) for name in names]
+        return _sorted([SegmentName(int(match[1]), name) for name, match in matches if match])
+
+    def format(self, vfs: Vfs, topic: str, partition: int, number: int) -> str:  # noqa: ARG002
+        return f"{number:020d}.log"
+
+
 CURSUS_NAMES = CursusNames()
 BROKER_NAMES = FlatNames(padded=True)
 RUSTLOG_NAMES = RustlogNames()
+KAFKA_NAMES = KafkaNames()
+
+
+def base_of(path: str) -> int:
+    """The base offset in the name of a segment's log file."""
+    return int(path.rpartition("/")[2].removesuffix(".log"))

@@ -5,10 +5,19 @@
 
 from __future__ import annotations
 
-from ..errors import LayoutMismatchError, LayoutNotFoundError
+from ..errors import LayoutMismatchError, LayoutNotFoundError, NotWritableError
 from ..vfs import Vfs
-from .broker_names import BROKER_TOPICS, CURSUS_NAMES, STATE_DIRECTORY
-from .registry import CURSUS_BROKER, LAYOUT_NAMES, LAYOUTS, NATIVE, OBJECTS, STORE_FILE
+from .broker_names import BROKER_TOPICS, CURSUS_NAMES, KAFKA_FILES, STATE_DIRECTORY
+from .registry import (
+    CURSUS_BROKER,
+    KAFKA,
+    LAYOUT_NAMES,
+    LAYOUTS,
+    NATIVE,
+    OBJECTS,
+    READ_ONLY,
+    STORE_FILE,
+)
 
 _LOOKED_FOR = ", ".join(f"{layout.files} ({layout.name})" for layout in LAYOUTS.values())
 _OURS = ("meta", "topics", STATE_DIRECTORY)
@@ -27,6 +36,8 @@ def recognise(vfs: Vfs) -> str | None:
         return None
     if STORE_FILE in names:
         return OBJECTS.name
+    if any(name in names for name in KAFKA_FILES):
+        return KAFKA.name
     broker = _recognise_broker(vfs)
     if "meta" in names and broker is not None:
         raise LayoutMismatchError(
@@ -75,6 +86,7 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
     Raises:
         LayoutNotFoundError: the name is unknown, or there is nothing to open and ``create`` is off.
         LayoutMismatchError: the directory holds another layout than the one asked for.
+        NotWritableError: there is nothing to open, and such a directory is only read.
     """
     if asked not in LAYOUT_NAMES:
         raise LayoutNotFoundError(
@@ -93,6 +105,12 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
         raise LayoutNotFoundError(
             f"{vfs.root} is empty or does not exist. Looked for: {_LOOKED_FOR}. "
             "Writing makes a store there: a Spark write, `cursus create`, or create=True.",
+            path="",
+        )
+    if asked in READ_ONLY:
+        raise NotWritableError(
+            f"{vfs.root} is empty or does not exist, and layout {asked} is only read: its broker "
+            "makes such a directory. Create a store of layout native instead.",
             path="",
         )
     return NATIVE.name if asked == "auto" else asked

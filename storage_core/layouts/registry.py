@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from .broker_names import BROKER_NAMES, CURSUS_NAMES, RUSTLOG_NAMES, Names
+from .broker_names import BROKER_NAMES, CURSUS_NAMES, KAFKA_NAMES, RUSTLOG_NAMES, Names
 
 
 class Layout(NamedTuple):
@@ -22,7 +22,7 @@ class Layout(NamedTuple):
         engine: Which engine opens it; ``store.open_directory`` has them.
         names: The file names of a broker; they are also what detection goes by. None for ours.
         columns: The columns that a record has beside its offset.
-        atomic_for: Who sees a commit whole or not at all.
+        atomic_for: Who sees a commit whole or not at all; None where nobody but its broker writes.
         retain: By which times ``retain`` works; None where it is refused.
         delete_records: What ``delete_records`` removes; None where it is refused.
         compact: Whether ``compact`` works.
@@ -32,10 +32,10 @@ class Layout(NamedTuple):
 
     name: str
     files: str
-    engine: Literal["native", "broker", "objects"]
+    engine: Literal["native", "broker", "objects", "kafka"]
     names: Names | None
     columns: tuple[str, ...]
-    atomic_for: Literal["everybody", "our readers"] = "our readers"
+    atomic_for: Literal["everybody", "our readers"] | None = "our readers"
     retain: Literal["record times", "file times"] | None = "file times"
     delete_records: Literal["records", "files"] | None = "files"
     compact: bool = False
@@ -82,6 +82,17 @@ RUSTLOG = Layout(
     names=RUSTLOG_NAMES,
     columns=("value",),
 )
+KAFKA = Layout(
+    "kafka",
+    files="<topic>-<p>/<20 digits>.log",
+    engine="kafka",
+    names=KAFKA_NAMES,
+    columns=("key", "value", "headers", "timestamp"),
+    atomic_for=None,
+    retain=None,
+    delete_records=None,
+    scrub="checksums",
+)
 
 STORE_FILE = "store.json"
 OBJECTS = Layout(
@@ -99,7 +110,9 @@ OBJECTS = Layout(
 )
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {layout.name: layout for layout in (NATIVE, CURSUS, CURSUS_BROKER, RUSTLOG, OBJECTS)}
+    {layout.name: layout for layout in (NATIVE, CURSUS, CURSUS_BROKER, RUSTLOG, OBJECTS, KAFKA)}
 )
+READ_ONLY = tuple(layout.name for layout in LAYOUTS.values() if layout.atomic_for is None)
+"""The layouts that only their broker writes."""
 LAYOUT_NAMES = ("auto", *LAYOUTS)
 """What users may write: a layout, or ``auto`` to recognise it."""

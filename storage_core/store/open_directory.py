@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..brokers import engine as broker_engine
     from ..brokers import ordinal_era
     from ..engine.api import Engine
+    from ..kafka import engine as kafka_engine
     from ..metadata import identity
     from ..objects import engine as object_engine
     from ..vfs import remote
@@ -30,6 +31,7 @@ else:
     broker_engine = LazyModule("storage_core.brokers.engine")
     ordinal_era = LazyModule("storage_core.brokers.ordinal_era")
     identity = LazyModule("storage_core.metadata.identity")
+    kafka_engine = LazyModule("storage_core.kafka.engine")
     object_engine = LazyModule("storage_core.objects.engine")
     remote = LazyModule("storage_core.vfs.remote")
 
@@ -162,4 +164,6 @@ def make_engine(
         return NativeEngine(vfs, config)
     if LAYOUTS[layout].engine == "objects":
         return object_engine.open_engine(vfs, config)
+    if LAYOUTS[layout].engine == "kafka":
+        return kafka_engine.open_engine(vfs, config, isolation, internal_topics)
     return broker_engine.open_engine(vfs, layout, config, isolation, internal_topics)

@@ -79,12 +79,14 @@ class Store(StoreMaintenance):
         Args:
             path: The directory, as a local path or a ``file:`` URI; or the URL of an object store,
                 such as ``s3://bucket/log``.
-            layout: native, cursus, cursus-broker, rustlog or objects. ``auto`` detects it.
+            layout: native, cursus, cursus-broker, rustlog, objects or kafka. ``auto`` detects it.
             create: Create a store if the directory is empty or missing (``auto``: a native one).
             config: Settings; topics may override some of them.
-            isolation: For a cursus broker: ``read_committed`` stops at its ``.hwm`` and at open
-                transactions; ``read_uncommitted`` reads to the last whole record.
-            internal_topics: Include the internal topics (``__…``) of a cursus broker.
+            isolation: For a broker's directory. ``read_committed`` stops at open transactions and
+                leaves out aborted ones; ``read_uncommitted`` reads them. In Kafka's directories
+                both stop at the high watermark, in those of a cursus broker only the first stops
+                at the ``.hwm``. ``log_end`` reads to the last whole record.
+            internal_topics: Include the internal topics (``__…``) of a broker.
             storage: Options of an object store, by the names of the library ``obstore``: region,
                 endpoint, keys. By default the environment has them. They are never shown.
             pins: What ``pinned`` said of some topics in another process. They are then read and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,10 +14,11 @@ from ...config import StoreConfig, setting_value
 from ...errors import LayoutNotFoundError, StorageError
 from ...layouts.registry import LAYOUT_NAMES
 from ...store.store import Store
+from ...types import IsolationLevel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LAYOUTS = click.Choice(LAYOUT_NAMES)
-ISOLATION = click.Choice(["read_committed", "read_uncommitted"])
+ISOLATION = click.Choice(get_args(IsolationLevel))
 
 
 class LocalFile(click.File):
@@ -67,7 +68,7 @@ isolation = click.option(
     type=ISOLATION,
     default="read_committed",
     metavar="LEVEL",
-    help="read_committed (default) or read_uncommitted, for transactions of a cursus broker.",
+    help="read_committed (default), read_uncommitted or log_end, for a broker's directory.",
 )
 
 

@@ -61,7 +61,7 @@ def test_the_real_environment_is_the_default(
         ("linger_ms: soon", "'linger_ms' must be an integer"),
         ("linger_ms: true", "'linger_ms' must be an integer"),
         ("log_dir: 5", "'log_dir' must be text"),
-        ("layout: kafka", "one of auto, native, cursus, cursus-broker, rustlog"),
+        ("layout: pulsar", "one of auto, native, cursus, cursus-broker, rustlog"),
         ("write_through: sync", "one of none, dsync, direct"),
         ("[1]", "must be a mapping"),
         ("a: [", "not valid YAML"),

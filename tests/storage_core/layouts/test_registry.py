@@ -12,12 +12,18 @@ import pytest
 from cursus_spark.options.table import BY_LOWER_NAME
 from storage_core import LAYOUT_NAMES, Store, StoreConfig
 from storage_core.cli.app import cli
-from storage_core.errors import ConfigError, LayoutNotFoundError, UnsupportedColumnError
-from storage_core.layouts.registry import LAYOUTS, Layout
+from storage_core.errors import (
+    ConfigError,
+    LayoutNotFoundError,
+    NotWritableError,
+    UnsupportedColumnError,
+)
+from storage_core.layouts.registry import LAYOUTS, READ_ONLY, Layout
 from tests.support.paths import ROOT
 
 COLUMNS = {"key": b"k", "value": b"v", "headers": {"producer": b"p"}, "timestamp": 1}
 LISTED = list(LAYOUTS.values())
+WRITTEN = [layout for layout in LISTED if layout.name not in READ_ONLY]
 
 
 def table_rows(document: str, header: str) -> list[list[str]]:
@@ -43,7 +49,7 @@ def made(path: Path, layout: Layout) -> Store:
     return store
 
 
-@pytest.mark.parametrize("layout", LISTED, ids=lambda layout: str(layout.name))
+@pytest.mark.parametrize("layout", WRITTEN, ids=lambda layout: str(layout.name))
 def test_each_layout_can_be_made_and_is_recognised(tmp_path: Path, layout: Layout) -> None:
     with made(tmp_path, layout) as store:
         assert store.layout == layout.name
@@ -51,9 +57,16 @@ def test_each_layout_can_be_made_and_is_recognised(tmp_path: Path, layout: Layou
         assert store.layout == layout.name
 
 
+@pytest.mark.parametrize("layout", READ_ONLY)
+def test_what_only_its_broker_writes_is_not_made(tmp_path: Path, layout: str) -> None:
+    with pytest.raises(NotWritableError, match=f"layout {layout} is only read"):
+        Store.open(tmp_path / "new", layout=layout, create=True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_errors_name_every_layout_and_its_files(tmp_path: Path) -> None:
     with pytest.raises(LayoutNotFoundError, match=", ".join(LAYOUT_NAMES)):
-        Store.open(tmp_path, layout="kafka")
+        Store.open(tmp_path, layout="pulsar")
     with pytest.raises(LayoutNotFoundError) as caught:
         Store.open(tmp_path)
     assert all(f"{each.files} ({each.name})" in str(caught.value) for each in LISTED)
@@ -64,7 +77,7 @@ def test_setting_command_line_and_option_take_the_same_names() -> None:
         assert StoreConfig(layout=name).layout == name
         assert BY_LOWER_NAME["layout"].parse("layout", name) == name
     with pytest.raises(ConfigError):
-        StoreConfig(layout="kafka")
+        StoreConfig(layout="pulsar")
     for command in cli.commands.values():
         for parameter in command.params:
             if parameter.name in ("layout", "source_layout"):
@@ -72,7 +85,7 @@ def test_setting_command_line_and_option_take_the_same_names() -> None:
                 assert tuple(parameter.type.choices) == LAYOUT_NAMES
 
 
-@pytest.mark.parametrize("layout", LISTED, ids=lambda layout: str(layout.name))
+@pytest.mark.parametrize("layout", WRITTEN, ids=lambda layout: str(layout.name))
 @pytest.mark.parametrize("column", ["key", "headers", "timestamp"])
 def test_columns_are_stored_or_refused(tmp_path: Path, layout: Layout, column: str) -> None:
     arguments = {"key": "keys", "headers": "headers", "timestamp": "timestamps"}
@@ -87,7 +100,7 @@ def test_columns_are_stored_or_refused(tmp_path: Path, layout: Layout, column: s
         assert batch.column(column).null_count == 0
 
 
-@pytest.mark.parametrize("layout", LISTED, ids=lambda layout: str(layout.name))
+@pytest.mark.parametrize("layout", WRITTEN, ids=lambda layout: str(layout.name))
 def test_operations_work_or_are_refused(tmp_path: Path, layout: Layout) -> None:
     with made(tmp_path, layout) as store:
         store.append("t", 0, [b"v"])
@@ -107,7 +120,7 @@ def test_operations_work_or_are_refused(tmp_path: Path, layout: Layout) -> None:
                     run()
 
 
-@pytest.mark.parametrize("layout", LISTED, ids=lambda layout: str(layout.name))
+@pytest.mark.parametrize("layout", WRITTEN, ids=lambda layout: str(layout.name))
 def test_old_files_go_or_that_is_refused(tmp_path: Path, layout: Layout) -> None:
     made(tmp_path, layout).close()
     with Store.open(tmp_path, config=StoreConfig(retention_bytes=0)) as store:

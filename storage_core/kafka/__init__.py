@@ -1,0 +1,1 @@
+"""The log directories of a Kafka broker, which are only read."""

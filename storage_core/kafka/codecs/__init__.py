@@ -1,0 +1,1 @@
+"""Kafka's record batches, indexes and checkpoint files: bytes to values, many at a time."""

@@ -1,0 +1,352 @@
+"""The segments of one Kafka partition: files, indexes, high watermark, last stable offset."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+from ..brokers.codecs.rows import Ending
+from ..errors import BrokenFrameError, DataLossError
+from ..format.file_names import MAX_OFFSET
+from ..format.selection import Selection
+from ..format.sparse_index import NO_INDEX, SparseIndex
+from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.caching import LruCache
+from ..io.durable import read_file
+from ..io.io_errors import typed_read_errors
+from ..layouts.broker_names import KAFKA_NAMES, base_of
+from ..segments.listing import Listing, ListingCache, file_sizes
+from ..types import IsolationLevel, TimeBounds
+from ..vfs import FileStat, Vfs
+from .checkpoints import Checkpoints, PartitionFiles, first_epoch_start
+from .codecs.batches import NO_BATCHES
+from .codecs.indexes import TimeEntries, parse_offset_index, parse_snapshot, parse_time_index
+from .segment_reader import Chunk, Edges, KafkaSegment, broken
+from .transactions import OpenTransactions, Outcomes
+
+_log = logging.getLogger("storage_core")
+_MAX_INDEX_BYTES = 1 << 30
+_FileKey = tuple[str, FileStat]
+REMOTE = "remote"
+"""In the place of a file name: segments that only the broker's remote storage has."""
+_NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
+
+
+class KafkaCaches:
+    """Listings, maps and indexes shared by the partitions of one directory."""
+
+    def __init__(self, vfs: Vfs, maps: int, indexes: int) -> None:
+        self.listings = ListingCache(vfs)
+        self.maps: LruCache[_FileKey, MappedSource] = LruCache(maps)
+        self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
+
+
+class KafkaSegments:
+    """Reading side of one partition. Safe for several threads."""
+
+    def __init__(
+        self,
+        of: PartitionFiles,
+        caches: KafkaCaches,
+        checkpoints: Checkpoints,
+        level: IsolationLevel,
+    ) -> None:
+        self._of = of
+        self._vfs = of.vfs
+        self._caches = caches
+        self._checkpoints = checkpoints
+        self._level = level
+        self._lock = threading.Lock()
+        self._listing: tuple[Listing, int | None, Listing] | None = None
+        self._end: tuple[str, FileStat, Chunk] | None = None
+        self._open: OpenTransactions | None = None
+        self._damage: tuple[str, BrokenFrameError] | None = None
+
+    def listing(self) -> Listing:
+        """The segments now, from the log start offset on."""
+        files, start = self._files(), self._checkpoints.log_start(self._of)
+        known = self._listing
+        if known is not None and known[:2] == (files, start):
+            return known[2]
+        listing = self._from_start(files, start)
+        self._listing = (files, start, listing)
+        return listing
+
+    def _files(self) -> Listing:
+        directory = self._of.name
+        return self._caches.listings.remember(directory, directory, partial(self._list, directory))
+
+    def _list(self, directory: str) -> Listing:
+        found = KAFKA_NAMES.segments(self._vfs, self._of.topic, self._of.partition)
+        names = tuple(each.name for each in found)
+        return Listing(directory, tuple(each.number for each in found), names=names)
+
+    def _from_start(self, files: Listing, start: int | None) -> Listing:
+        """Without what is below the log start offset; with what is above it and not here."""
+        if start is None or not files.bases or files.names is None:
+            return files
+        if start < files.bases[0]:
+            began = first_epoch_start(self._of)
+            if began is None or began >= files.bases[0]:
+                return files  # the broker has deleted segments, and not yet said so
+            names = (REMOTE, *files.names)
+            return Listing(files.directory, (start, *files.bases), names=names)
+        first = files.holding(start)
+        bases, names = (start, *files.bases[first + 1 :]), files.names[first:]
+        return Listing(files.directory, bases, names=names)
+
+    def open(self, base: int, listing: Listing) -> KafkaSegment:
+        """Open one of them; the last may still grow."""
+        path = listing.path(base)
+        if _is_remote(path):
+            raise self._remote(base)
+        stat = self._vfs.stat(path)
+        if stat is None:
+            raise FileNotFoundError(path)
+        edges, key = self._edges(path, base), (path, stat)
+        source: Source
+        if edges.limit == MAX_OFFSET or not stat.size:
+            fd = self._vfs.open(path, "read")
+            source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
+        else:
+            source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+        return self._segment(path, source, edges, key)
+
+    def _segment(self, path: str, source: Source, edges: Edges, key: _FileKey) -> KafkaSegment:
+        outcomes = Outcomes(self.chunks_from) if self._level == "read_committed" else None
+        return KafkaSegment(
+            source,
+            edges,
+            index=self._caches.indexes.get(key, partial(self._index, path, source.size)),
+            times=partial(self._times, path),
+            is_delivered=None if outcomes is None else outcomes.is_delivered,
+            missing=partial(self._require_compacted, path),
+        )
+
+    def _edges(self, path: str, first: int) -> Edges:
+        base, files = base_of(path), self._files()
+        following = files.following(base)
+        limit = MAX_OFFSET if following is None else following
+        end = 0
+        if self._level != "log_end":
+            end = self._checkpoints.high_watermark(self._of) or 0
+            if end == self._checkpoints.log_start(self._of):
+                end = 0  # records were deleted up to there, maybe in the middle of a batch
+        return Edges(base, first, limit, end)
+
+    def _index(self, path: str, size: int) -> SparseIndex:
+        data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
+        return NO_INDEX if not data else parse_offset_index(data, base_of(path), size)
+
+    def _times(self, path: str) -> TimeEntries:
+        name = path.removesuffix(".log") + ".timeindex"
+        data = read_file(self._vfs, name, _MAX_INDEX_BYTES) or b""
+        return parse_time_index(data, base_of(path))
+
+    def chunks_from(self, offset: int) -> Iterator[Chunk]:
+        """Chunks of all segments from about an offset to the end of the log.
+
+        Raises:
+            BrokenFrameError: a batch below the high watermark is not sound.
+        """
+        listing = self.listing()
+        for base in listing.bases[max(0, listing.holding(offset)) :]:
+            if _is_remote(listing.path(base)):
+                continue
+            segment = self.open(base, listing)
+            try:
+                for chunk in segment.chunks_from(offset):
+                    yield chunk
+                    if chunk.problem is None:
+                        continue
+                    if chunk.due >= segment.edges.high_watermark and listing.is_last(base):
+                        return
+                    raise broken(chunk)
+            finally:
+                segment.close()
+
+    def high_watermark(self) -> int:
+        """The end for readers at this isolation."""
+        if self._level == "log_end":
+            return self.log_end()
+        found = self._checkpoints.high_watermark(self._of)
+        if found is None:
+            self._warn_unknown()
+            return 0
+        if self._level == "read_uncommitted":
+            return found
+        with self._lock:
+            return self._stable_end(found)
+
+    def _warn_unknown(self) -> None:
+        listing = self.listing()
+        sizes = [size for size in self.sizes(listing) if size]
+        if sizes:
+            _log.warning(
+                "%s: the broker has not yet written a high watermark for it, so none of its "
+                "records is read. It does so every few seconds. With isolation=log_end they are "
+                "read.",
+                self._of.name,
+            )
+
+    def log_end(self) -> int:
+        """Where the sound batches end, replicated or not."""
+        return self._last_chunk().due
+
+    def _last_chunk(self) -> Chunk:
+        listing = self.listing()
+        if not listing.bases:
+            return _NOTHING
+        base = listing.bases[-1]
+        path = listing.path(base)
+        stat = self._vfs.stat(path)
+        known = self._end
+        if known is not None and known[:2] == (path, stat):
+            return known[2]
+        segment = self.open(base, listing)
+        try:
+            chunk = segment.walk_to_end()._replace(data=memoryview(b""))
+        finally:
+            segment.close()
+        if stat is not None:
+            self._end = (path, stat, chunk)
+        return chunk
+
+    def _stable_end(self, high_watermark: int) -> int:
+        """The last stable offset; what is known of transactions is kept for the next call."""
+        known = self._open
+        if known is None or known.end > high_watermark:
+            known = self._from_snapshot(high_watermark)
+        self._damage = None
+        try:
+            if known.end < high_watermark:
+                for chunk in self.chunks_from(known.end):
+                    known = known.after(chunk, high_watermark)
+                    if chunk.due >= high_watermark:
+                        break
+        except BrokenFrameError as error:
+            listing = self.listing()
+            path = listing.path(listing.bases[max(0, listing.holding(error.offset or 0))])
+            self._damage = (path, error)
+        self._open = known
+        # A file that was cut has no damage to find: the read will not get to the end.
+        end = high_watermark if self._damage is None else min(known.end, high_watermark)
+        return min(end, known.lowest)
+
+    def _from_snapshot(self, high_watermark: int) -> OpenTransactions:
+        """The open transactions at the last snapshot of the producers below an offset."""
+        directory = self._of.name
+        for name in sorted(self._vfs.listdir(directory), reverse=True):
+            stem, _, kind = name.partition(".")
+            if kind != "snapshot" or not stem.isdigit() or int(stem) > high_watermark:
+                continue
+            data = read_file(self._vfs, f"{directory}/{name}", _MAX_INDEX_BYTES)
+            found = None if data is None else parse_snapshot(data)
+            if found is not None:
+                return OpenTransactions(int(stem), found)
+        return OpenTransactions(0, {})
+
+    def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
+        """The latest time by the broker's index, checked; the earliest is not known."""
+        if _is_remote(listing.path(base)):
+            return TimeBounds(-MAX_OFFSET, MAX_OFFSET)
+        segment = self.open(base, listing)
+        try:
+            return TimeBounds(-MAX_OFFSET, segment.largest_time())
+        finally:
+            segment.close()
+
+    def may_match(
+        self,
+        base: int,  # noqa: ARG002
+        end: int,  # noqa: ARG002
+        listing: Listing,  # noqa: ARG002
+        selection: Selection,  # noqa: ARG002
+    ) -> bool:
+        """Yes: the broker keeps no bounds of keys or values."""
+        return True
+
+    def end_of(self, base: int, listing: Listing) -> int:
+        """Where the records of a sealed segment end; where the next begins if it was compacted."""
+        following = listing.following(base)
+        if following is None or _is_remote(listing.path(base)):
+            return MAX_OFFSET
+        segment = self.open(base, listing)
+        try:
+            end = segment.walk_to_end().due
+            return following if end < following and self._is_compacted(segment) else end
+        finally:
+            segment.close()
+
+    def sizes(self, listing: Listing) -> list[int | None]:
+        found = file_sizes(self._vfs, listing)
+        names = listing.names or ()
+        return [0 if name == REMOTE else size for name, size in zip(names, found, strict=True)]
+
+    def explained(
+        self,
+        base: int,  # noqa: ARG002
+        listing: Listing,  # noqa: ARG002
+        error: BrokenFrameError,
+    ) -> BrokenFrameError:
+        return error
+
+    def raise_damage(self) -> None:
+        """Raise if the end for readers is where damage begins."""
+        if self._level == "log_end":
+            self._raise_end_damage()
+        elif self._level == "read_committed":
+            self.high_watermark()
+            if self._damage is not None:
+                path, error = self._damage
+                with typed_read_errors(self._of.topic, self._of.partition, path):
+                    raise error
+
+    def _raise_end_damage(self) -> None:
+        """A batch that is cut off is what a crash leaves; anything else is damage."""
+        chunk = self._last_chunk()
+        if chunk.ending is Ending.DAMAGED:
+            path = self.listing().path(self.listing().bases[-1])
+            with typed_read_errors(self._of.topic, self._of.partition, path):
+                raise broken(chunk)
+
+    def _is_compacted(self, segment: KafkaSegment) -> bool:
+        return self._checkpoints.was_cleaned(self._of) or segment.has_holes()
+
+    def _require_compacted(self, path: str, segment: KafkaSegment, start: int, end: int) -> None:
+        """Raise unless compaction may have removed offsets that no batch has."""
+        if self._is_compacted(segment):
+            return
+        if segment.edges.limit == MAX_OFFSET:
+            raise BrokenFrameError(
+                f"no batch has the offsets {start} to {end - 1}, which are below the high "
+                "watermark: the file was cut, or it and the checkpoint files are not of one moment",
+                offset=start,
+            )
+        raise DataLossError(
+            f"{self._of.name}: offsets {start} to {end - 1} are missing. {path} ends at offset "
+            f"{start}, and nothing tells that the topic is compacted. Restore the file and those "
+            "after it from a copy, or continue with failOnDataLoss=false.",
+            topic=self._of.topic,
+            partition=self._of.partition,
+            path=path,
+            offset=start,
+        )
+
+    def _remote(self, base: int) -> DataLossError:
+        listing = self.listing()
+        following = listing.following(base) or base
+        return DataLossError(
+            f"{self._of.name}: offsets {base} to {following - 1} are not on this disk: the broker "
+            f"has moved them to its remote storage. Start at {following}, or read them through "
+            "the broker.",
+            topic=self._of.topic,
+            partition=self._of.partition,
+            offset=base,
+        )
+
+
+def _is_remote(path: str) -> bool:
+    return path.endswith(f"/{REMOTE}")
