@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
@@ -163,6 +164,29 @@ def test_a_large_task_writes_little_twice_and_copies_no_record(
         assert calls["pread"] == calls["open"] == 0, "all have their files by then"
         assert calls["fsync"] <= partitions + 1
         assert allocated() < 0.1 * batches * batch.size, "lengths and offsets, no values"
+
+
+@pytest.mark.parametrize("partitions", [4, 64])
+def test_a_keyed_task_copies_each_record_a_few_times_and_asks_for_its_topic_once(
+    tmp_path: Path, calls: Counter[str], partitions: int
+) -> None:
+    """Joined with other batches where slices would be small, sorted by partition, framed."""
+    schema = StructType().add("key", "string").add("value", "binary")
+    keys = pa.array(map(str, range(10_000)))
+    batch = pa.RecordBatch.from_arrays([keys, values(10_000)], names=schema.names)
+    options = {"path": str(tmp_path), "topic": TOPIC, "numPartitions": str(partitions)}
+    counted, copies = [], 2 if partitions == 4 else 3
+    for batches in (8, 8, 16):  # the first one makes the topic
+        writer = CursusDataSource(options).writer(schema, False)
+        calls.clear()
+        with arrow_bytes() as allocated:
+            writer.write(iter([batch] * batches))
+            assert allocated() < (copies + 0.5) * batches * batch.nbytes
+        counted.append({name: number for name, number in calls.items() if name != "pwritev"})
+        writer.abort([])
+    _, few, many = counted
+    grown = {name for name in many if many[name] > few.get(name, 0)}
+    assert grown <= {"begin_writeback", "fstat", "pread"}, (few, many)
 
 
 @pytest.mark.parametrize("partitions", [1, 4])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,12 +20,44 @@ if TYPE_CHECKING:
     Int64s: TypeAlias = npt.NDArray[np.int64]
 
 
+# With fewer rows of each partition in a batch, the calls for each slice take longer than its rows.
+ROWS_PER_PARTITION = 1000
+_MOST_BYTES = 16 << 20
+
+
 class Routed(NamedTuple):
     """The records of one batch for one topic-partition, in their order."""
 
     topic: str
     partition: int
     columns: Columns
+
+
+def together(
+    batches: Iterable[pa.RecordBatch], rows_wanted: Callable[[], int]
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in their order, small batches joined to about ``rows_wanted()`` rows.
+
+    No more than some megabytes wait. ``rows_wanted`` is asked when the first batch is there.
+    """
+    waiting, rows, size, wanted = list[pa.RecordBatch](), 0, 0, None
+    for batch in batches:
+        wanted = rows_wanted() if wanted is None else wanted
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= wanted or size >= _MOST_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows as one batch, or as several if one could not hold them."""
+    if len(batches) < 2:
+        return batches
+    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return found
 
 
 class Router:
@@ -60,6 +92,14 @@ class Router:
             part = columns if rows is None else columns.take(rows)
             explicit = self._explicit(batch, rows)
             yield from self._by_partition(topic, part, explicit)
+
+    def rows_wanted(self) -> int:
+        """How many rows to route at once; see ``together``."""
+        places = self._places
+        if places.key is None and places.partition is None:
+            return 0
+        partitions = 16 if self._topic is None else self._partitions_of(self._topic)
+        return ROWS_PER_PARTITION * partitions if partitions > 1 else 0
 
     def _columns(self, batch: pa.RecordBatch) -> Columns:
         places = self._places

@@ -23,7 +23,7 @@ from ..errors import cursus_error, one_line_errors
 from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
 from ..store import ensure_topic, open_in_task_for_write
-from .routing import Router
+from .routing import Router, together
 from .task_commit import TaskCommit
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def write_rows(
         overrides = {} if options.compression is None else {"compression": options.compression}
         stage = store.stage(job, **overrides)
         router = _router(store, options, schema, target, task)
-        for batch in batches:
+        for batch in together(batches, router.rows_wanted):
             for routed in router.route(batch):
                 handler = stage.get_handler(routed.topic, routed.partition)
                 handler.append(routed.columns)

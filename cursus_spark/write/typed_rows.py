@@ -10,7 +10,7 @@ import pyarrow as pa
 from storage_core import SchemaVersion
 from storage_core.format.typed_columns import make_typed_columns, route
 
-from .routing import Routed
+from .routing import ROWS_PER_PARTITION, Routed
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,12 @@ class TypedRouter:
         self._target = target
         self._own = task % target.partitions
         self._now_us = now_us
+
+    def rows_wanted(self) -> int:
+        """How many rows to route at once; see ``together``."""
+        target = self._target
+        routed = target.key_columns and target.partitions > 1
+        return ROWS_PER_PARTITION * target.partitions if routed else 0
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Routed]:
         """The batch's rows by partition; columns are matched by name.

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 else:
     document = LazyModule("storage_core.schema.document")
 
-OWN_FILE_BYTES = 16 * MIB
+# A smaller part is copied into the log by the commit; a larger one costs readers one more file.
+OWN_FILE_BYTES = 4 * MIB
 SUFFIX = ".frames"
 _EARLY_FILES, _EARLY_BYTES = 8, MIB
 _WAITING_BYTES = 64 * MIB

@@ -218,7 +218,12 @@ class NativeEngine(BaseEngine):
         return self._logs.recover(topic)
 
     def stage_check(self, topic: str, partition: int) -> StageCheck:  # noqa: ARG002
-        return partial(self._require_kind, topic)
+        with typed_metadata_errors(topic):
+            is_typed = self.topic(topic).is_typed
+        if is_typed:
+            return partial(self._require_kind, topic)
+        # Of a topic that was deleted and created again as a typed one, the commit takes no records.
+        return partial(require_kind, topic, is_typed=False, schemas=lambda: self.schemas(topic))
 
     def _require_kind(self, topic: str, columns: Columns) -> None:
         with typed_metadata_errors(topic):

@@ -18,7 +18,7 @@ from .. import arguments
 from ..errors import InvalidRecordError
 from ..lazy import LazyModule
 from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED, Int64s, Integers
-from .numbers import bounds_of, number_column, numbers_of, starts_of
+from .numbers import joined_starts, number_column, numbers_of, starts_of
 from .record_sizes import check_sizes, record_bounds
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Columns:
     def slice(self, start: int, end: int) -> Columns:
         """Rows ``start`` to ``end``, without copying."""
         length = end - start
+        if length == self.count:
+            return self
         return Columns(
             count=length,
             timestamps=self.timestamps
@@ -98,17 +100,21 @@ class Columns:
     def take(self, rows: Int64s) -> Columns:
         """The given rows, in the given order."""
         index = number_column(rows)
+        key = None if self.key is None else self.key.take(index)
+        value = None if self.value is None else self.value.take(index)
+        headers = None if self.headers is None else self.headers.take(index)
+        taken = None if self.rows is None else self.rows.take(rows)
         return Columns(
             count=len(rows),
             timestamps=self.timestamps
             if isinstance(self.timestamps, int)
             else self.timestamps[rows],
             timestamp_type=self.timestamp_type,
-            key=None if self.key is None else self.key.take(index),
-            value=None if self.value is None else self.value.take(index),
-            headers=None if self.headers is None else self.headers.take(index),
-            bounds=bounds_of(np.diff(self.bounds)[rows]),
-            rows=None if self.rows is None else self.rows.take(rows),
+            key=key,
+            value=value,
+            headers=headers,
+            bounds=record_bounds(key, value, headers, len(rows)) if taken is None else taken.bounds,
+            rows=taken,
         )
 
     def by_partition(self, targets: Integers) -> Iterator[tuple[int, Columns]]:
@@ -121,10 +127,11 @@ class Columns:
             return
         # Small integers sort several times faster, and stable keeps each partition's order.
         order = np.argsort(targets.astype(np.min_scalar_type(high)), kind="stable")
-        edges = np.searchsorted(targets[order], np.arange(low, high + 2))
-        rows = self.take(order)
-        for partition in np.flatnonzero(np.diff(edges)).tolist():
-            yield low + partition, rows.slice(int(edges[partition]), int(edges[partition + 1]))
+        rows, first = self.take(order), 0
+        for partition, count in enumerate(np.bincount(targets).tolist()):
+            if count:
+                yield partition, rows.slice(first, first + count)
+                first += count
 
 
 class DecodedFrame(NamedTuple):
@@ -167,7 +174,7 @@ def concat_columns(parts: Sequence[Columns]) -> Columns:
         key=_concat([part.key for part in parts], parts, pa.binary()),
         value=_concat([part.value for part in parts], parts, pa.binary()),
         headers=_concat([part.headers for part in parts], parts, HEADERS),
-        bounds=bounds_of(np.concatenate([np.diff(part.bounds) for part in parts])),
+        bounds=joined_starts([part.bounds for part in parts], np.int64),
         offsets=None if len(offsets) < len(parts) else np.concatenate(offsets),
         rows=None if not rows else typed_rows.concat(rows),
     )

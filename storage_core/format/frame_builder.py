@@ -178,6 +178,6 @@ def _stamped_together(pieces: Sequence[Columns]) -> Sequence[Columns]:
         for piece in pieces
         if piece.timestamp_type == TIMESTAMP_APPENDED and isinstance(piece.timestamps, int)
     ]
-    if len(stamps) < len(pieces):
+    if len(stamps) < len(pieces) or len(set(stamps)) == 1:
         return pieces
     return [replace(piece, timestamps=max(stamps)) for piece in pieces]

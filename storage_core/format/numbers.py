@@ -6,6 +6,7 @@ would wait longer for that than for all other modules together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,23 @@ def bounds_of(lengths: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.int64]:
     bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=bounds[1:])
     return bounds
+
+
+def joined_starts(
+    parts: Sequence[npt.NDArray[np.signedinteger]], kind: type[np.signedinteger]
+) -> npt.NDArray[Any]:
+    """Where each row begins when the rows of all parts stand one after another, from 0 on.
+
+    Each part has where its own rows begin, and where its last one ends.
+    """
+    joined = np.zeros(1 + sum(map(len, parts)) - len(parts), dtype=kind)
+    row = 0
+    for starts in parts:
+        end = row + len(starts) - 1
+        moved = joined[row + 1 : end + 1]
+        np.add(starts[1:], joined[row] - starts[0], out=moved, dtype=kind)
+        row = end
+    return joined
 
 
 def is_present(column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from storage_core.format.numbers import (
     is_present,
+    joined_starts,
     lengths_of,
     number_column,
     numbers_of,
@@ -83,3 +84,19 @@ assert numbers_of(column).tolist() == [0, 1, 2] and is_present(column).all()
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@given(st.lists(st.lists(st.binary(max_size=9), max_size=9), min_size=1, max_size=6), CUTS)
+def test_starts_of_several_parts_one_after_another(
+    parts: list[list[bytes]], cut: tuple[int, int]
+) -> None:
+    arrays = [pa.array(part, pa.binary()).slice(cut[0] % 3) for part in parts]
+    together = [value for array in arrays for value in array.to_pylist()]
+    found = joined_starts([starts_of(array) for array in arrays], np.int64)
+    assert found.dtype == np.int64
+    assert found.tolist() == [sum(map(len, together[:row])) for row in range(len(together) + 1)]
+
+
+def test_starts_that_pass_two_billion() -> None:
+    part = np.array([5, 2**31 - 1], dtype=np.int32)
+    assert joined_starts([part, part], np.int64)[-1] == 2 * (2**31 - 6)
