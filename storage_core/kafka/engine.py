@@ -10,7 +10,7 @@ from uuid import UUID
 from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
 from ..config import StoreConfig
-from ..errors import ConfigError, NotWritableError, SchemaMismatchError
+from ..errors import ConfigError, NotWritableError, SchemaMismatchError, StorageError
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..layouts.registry import KAFKA
 from ..log.published import Published
@@ -82,6 +82,11 @@ class KafkaEngine:
 
     def check(self) -> Iterator[Problem]:
         for topic in self.topics():
+            try:
+                self._catalog.get(topic)
+            except StorageError as error:
+                yield Problem.from_error(error)
+                continue
             for partition in self._catalog.partitions(topic):
                 of = PartitionFiles(self._vfs, topic, partition)
                 yield from partition_problems(of, self._of(topic, partition))

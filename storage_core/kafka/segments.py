@@ -62,6 +62,7 @@ class KafkaSegments:
         self._listing: tuple[Listing, int | None, Listing] | None = None
         self._end: tuple[str, FileStat, Chunk] | None = None
         self._open: OpenTransactions | None = None
+        self._warned = False
         self._damage: tuple[str, BrokenFrameError] | None = None
 
     def listing(self) -> Listing:
@@ -182,8 +183,8 @@ class KafkaSegments:
 
     def _warn_unknown(self) -> None:
         listing = self.listing()
-        sizes = [size for size in self.sizes(listing) if size]
-        if sizes:
+        if not self._warned and any(self.sizes(listing)):
+            self._warned = True
             _log.warning(
                 "%s: the broker has not yet written a high watermark for it, so none of its "
                 "records is read. It does so every few seconds. With isolation=log_end they are "

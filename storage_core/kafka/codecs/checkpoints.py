@@ -54,7 +54,8 @@ def parse_topic_id(data: bytes, path: str) -> uuid.UUID:
     Raises:
         DamagedMetadataError: it is not what the broker writes.
     """
-    fields = dict(line.split(": ", 1) for line in _lines(data, path) if ": " in line)
+    lines = _text(data, path).splitlines()  # the last one has no end
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     text = fields.get("topic_id", "")
     try:
         return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
@@ -63,6 +64,8 @@ def parse_topic_id(data: bytes, path: str) -> uuid.UUID:
 
 
 def _entries(data: bytes, path: str) -> list[str]:
+    if not data:
+        return []  # as the broker creates the file
     lines = _lines(data, path)
     if lines[:1] != ["0"]:
         raise _damaged(path, f"version {' '.join(lines[:1])!r}, expected 0")
@@ -73,8 +76,13 @@ def _entries(data: bytes, path: str) -> list[str]:
 
 
 def _lines(data: bytes, path: str) -> list[str]:
+    text = _text(data, path)
+    return text.split("\n")[:-1] if text.endswith("\n") else [""]
+
+
+def _text(data: bytes, path: str) -> str:
     try:
-        return data.decode("ascii").split("\n")[:-1] if data.endswith(b"\n") else [""]
+        return data.decode("ascii")
     except UnicodeDecodeError as error:
         raise _damaged(path, f"bytes that are no text: {error}") from error
 

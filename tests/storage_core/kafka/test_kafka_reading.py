@@ -279,7 +279,7 @@ def test_what_the_broker_has_not_finished_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_topic_has_the_id_of_its_broker(tmp_path: Path) -> None:
     make(tmp_path, segments(count=1))
-    text = "version: 0\ntopic_id: 5ZMJYFPcTNaXnYS7lkxJfg\n"
+    text = "version: 0\ntopic_id: 5ZMJYFPcTNaXnYS7lkxJfg"
     (tmp_path / "t-0" / "partition.metadata").write_text(text)
     with Store.open(tmp_path) as store:
         assert str(store.topic("t").uuid) == "e5930960-53dc-4cd6-979d-84bb964c497e"
