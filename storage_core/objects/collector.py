@@ -66,13 +66,16 @@ class Collector:
             _log.info("no garbage of %s was collected: %s", log.prefix, error)
 
     def drop_job(self, job: str) -> None:
-        """Delete what the tasks of a job uploaded since the time to live."""
-        now_us, hours = self._clock.now_us(), set()
+        """Delete what the tasks of a job uploaded since the time to live, but nothing committed."""
+        now_us, hours, keys = self._clock.now_us(), set(), list[str]()
         for ago in range(0, self._ttl_us + _HOUR_US, _HOUR_US):
             hours.add(hour_of(now_us - ago))
         for hour in sorted(hours):
-            keys = [info.key for info in self._backend.list_after(f"{DATA}/{hour}/{job}/")]
-            self._delete(keys)
+            keys += [info.key for info in self._backend.list_after(f"{DATA}/{hour}/{job}/")]
+        if keys:
+            # The caller may abort a job that it has committed.
+            live = live_keys(self._catalog.get(topic)[1] for topic in self._catalog.names())
+            self._delete([key for key in keys if key not in live])
 
     def _log_ids(self) -> Iterable[str]:
         found: dict[str, None] = {}

@@ -293,7 +293,7 @@ class ObjectEngine:
             # Without indexes: readers get all of it with one request.
             frames = run.buffers()
         else:
-            key = new_key(self._clock, "append")
+            key = new_key(self._clock)
             placed, data = run.placed(key, 0)
             self._backend.put(key, data)
         adding = _Append(topic, known, partition, placed, columns, end)

@@ -144,9 +144,10 @@ def _any_size(_: int) -> int:
     return _ANY
 
 
-def new_key(clock: Vfs, job: str) -> str:
-    """The name of a new data object."""
-    return f"{DATA}/{hour_of(clock.now_us())}/{job}/{uuid.uuid4()}{SUFFIX}"
+def new_key(clock: Vfs, job: str = "", suffix: str = SUFFIX) -> str:
+    """The name of a new data object; without a job, one that no abort of a job can delete."""
+    hour, name = f"{DATA}/{hour_of(clock.now_us())}/", f"{uuid.uuid4()}{suffix}"
+    return f"{hour}{job}/{name}" if job else f"{hour}{name}"
 
 
 class _Waiting(NamedTuple):

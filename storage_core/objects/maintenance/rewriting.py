@@ -133,7 +133,7 @@ def replace(files: SliceFiles, rewrites: Sequence[Rewrite]) -> list[bool]:
 
     It does not if one of its old slices is gone, or does not end where the new one ends.
     """
-    key, position = new_key(files.log.clock, "rewrite"), 0
+    key, position = new_key(files.log.clock), 0
     changes, buffers = list[Replacement](), list[Buffer]()
     for old, run in rewrites:
         placed, data = run.placed(key, position)

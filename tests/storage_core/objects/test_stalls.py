@@ -127,6 +127,18 @@ def test_a_collector_that_slept_deletes_no_inline_records(
     assert values(other(vfs)) == [b"%d" % each for each in range(9)]
 
 
+def test_an_abort_deletes_nothing_that_is_committed(store: Store, vfs: FaultyVfs) -> None:
+    """A job may be aborted after its commit, and may have any name."""
+    store.commit("done", staged(store, "done", b"a"))
+    store.append(TOPIC, 0, [bytes(Random(1).randbytes(2 << 20))])
+    left = staged(store, "done", b"never")
+    for job in ("done", "append", "rewrite"):
+        other(vfs).abort(job)
+    assert (len(values(other(vfs))), errors(other(vfs))) == (2, [])
+    with pytest.raises(FileNotFoundError):
+        log_of(store).backend.get_ranges(left[0].path)
+
+
 @pytest.mark.row(46)
 def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
