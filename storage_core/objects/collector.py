@@ -11,9 +11,10 @@ from ..io import json_files
 from ..vfs import Vfs
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
-from .garbage import Garbage, collect_deleted, collect_log, hour_of, live_keys, time_text
+from .garbage import Garbage, collect_deleted, collect_log, live_keys
+from .names import DATA, hour_of, time_text
 from .patience import PatientBackend
-from .state import DATA, Commit, LogState
+from .state import Commit, LogState
 
 _BATCH = 500
 _HOUR_US = 3600 * 10**6

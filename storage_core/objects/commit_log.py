@@ -33,6 +33,9 @@ from ..io.parallel import map_on_threads
 from ..vfs import Buffer, Vfs
 from . import document
 from .backend import read_object
+from .manifests import moving
+from .manifests.archive import ManifestReader
+from .names import time_text
 from .patience import TRANSIENT, PatientBackend
 from .state import Commit, LogState, commit_fields, commit_from, state_fields, state_from
 
@@ -84,8 +87,10 @@ class CommitLog:
         self.clock = clock
         self.name = log
         self.prefix = f"logs/{log}/"
+        self.manifests = ManifestReader(backend)
         self._patience = backend.patience
         self._fresh_s = ttl_s / 2
+        self._ttl_us = int(ttl_s * 1e6)
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._state: LogState | None = None
@@ -134,7 +139,7 @@ class CommitLog:
         with self._writing:
             return self._commit(build, str(uuid.uuid4()))
 
-    def _commit(self, build: Build, ident: str) -> Committed:
+    def _commit(self, build: Build, ident: str, *, checkpoint: bool = True) -> Committed:
         state, lost = self.state(), 0
         while True:
             draft = build(state)
@@ -150,10 +155,11 @@ class CommitLog:
                 state = self.refresh()
             else:
                 with self._lock:
-                    state = state.applied(stored)
+                    state = self._applied(state, stored)
                     if self._state is None or state.number > self._state.number:
                         self._state, self._seen = state, since
-                self._checkpoint_if_due(state)
+                if checkpoint:
+                    self._checkpoint_if_due(state)
                 return Committed(state, happened=True)
             lost += 1
             self._patience.wait(lost)
@@ -247,7 +253,14 @@ class CommitLog:
             data = read_object(self.backend, key)
             if data is None:
                 return state
-            state = state.applied(self._parse(key, memoryview(data))[1])
+            state = self._applied(state, self._parse(key, memoryview(data))[1])
+
+    def _applied(self, state: LogState, commit: Commit) -> LogState:
+        try:
+            return state.applied(commit, self.manifests)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            key = self._key(state.number + 1, _COMMIT)
+            raise document.damaged(key, f"it does not fit the log: {error}") from error
 
     def _open(self) -> LogState:
         """The state by the last checkpoint and the commits that a listing shows after it.
@@ -262,7 +275,7 @@ class CommitLog:
                 keys = [self._key(number, _COMMIT) for number in commits]
                 state = base
                 for each in map_on_threads(self._read_commit, keys, _READ_THREADS):
-                    state = state.applied(each)
+                    state = self._applied(state, each)
                 state = self._follow(state)
                 # Read last: no commit above the checkpoint was deleted before this moment, so the
                 # one that was not found does not exist.
@@ -317,7 +330,7 @@ class CommitLog:
         data = self.backend.get_ranges(key).whole
         fields = document.decode("checkpoint", data, key).fields
         try:
-            state = state_from(fields, key)
+            state = state_from(fields, key, self.manifests)
             if state.number != number:
                 raise ValueError(f"it has number {state.number}")
             return state, str(fields["written_at"])
@@ -341,15 +354,30 @@ class CommitLog:
             raise document.damaged(key, str(error)) from error
 
     def _checkpoint_if_due(self, state: LogState) -> None:
-        if state.number - self._checkpointed >= CHECKPOINT_INTERVAL:
-            # A checkpoint is never needed: the next writer makes one.
-            try:
-                self.checkpoint(state)
-            except OSError as error:
-                _log.info("no checkpoint of %s was stored: %s", self.prefix, error)
+        if state.number - self._checkpointed < CHECKPOINT_INTERVAL:
+            return
+        # Neither is needed: the next writer does it.
+        try:
+            if moving.is_due(state):
+                state = self._moved(state)
+            self.checkpoint(state)
+        except (OSError, StorageError) as error:
+            _log.info("no checkpoint of %s was stored: %s", self.prefix, error)
+
+    def _moved(self, state: LogState) -> LogState:
+        """The state after a commit that moves slices into manifests, or without it."""
+        found = moving.plan_move(state, self.manifests, self.backend, self.clock, self.name)
+
+        def build(state: LogState) -> Draft | None:
+            commit = found.commit(state, self.manifests, json_files.timestamp(self.clock))
+            return None if commit is None else Draft(commit)
+
+        return self._commit(build, str(uuid.uuid4()), checkpoint=False).state
 
     def checkpoint(self, state: LogState) -> None:
         """Store a state, and the hint that leads to it."""
+        # No driver repeats a job whose data may be gone.
+        state = state.without_jobs(time_text(self.clock.now_us() - 2 * self._ttl_us))
         fields = {**state_fields(state), "written_at": json_files.timestamp(self.clock)}
         data = document.encode("checkpoint", fields)
         self.backend.put(self._key(state.number, _CHECKPOINT), data)

@@ -17,7 +17,7 @@ from ..vfs import Vfs
 from .catalog import ObjectCatalog
 from .collector import Collector
 from .commit_log import Draft
-from .garbage import hour_of
+from .names import hour_of
 from .schemas import SchemaStep, merge_step
 from .staging import StagedSlice, claimed_slices
 from .state import Commit, LogState, Transaction

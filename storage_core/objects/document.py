@@ -1,11 +1,11 @@
-"""The bytes of commits and checkpoints: a JSON document with checksums, then frames.
+"""The bytes of commits, checkpoints and manifests: a JSON document with checksums, then more.
 
 ====== ==== ==============================================================
 offset size field (big-endian)
 ====== ==== ==============================================================
 0      4    magic ``CRSO``
 4      1    format version 1
-5      1    kind: 1 commit, 2 checkpoint
+5      1    kind: 1 commit, 2 checkpoint, 3 manifest
 6      1    compression of the document: 0 none, 2 zstd
 7      1    zero
 8      4    length of the document as stored
@@ -13,7 +13,7 @@ offset size field (big-endian)
 16     4    CRC32C of the document as stored
 20     4    CRC32C of bytes 0 to 19
 24     n    the document, padded with zeros to a multiple of 8
-24+n        frames of small appends, each with its own checksums (commits only)
+24+n        in commits: frames of small appends; in manifests: blocks. Both have checksums
 ====== ==== ==============================================================
 """
 
@@ -30,8 +30,8 @@ from ..errors import BrokenFrameError, DamagedMetadataError
 from ..format.compression import codec_of, decompress
 from ..io.checksum import crc32c
 
-Kind = Literal["commit", "checkpoint"]
-_KINDS: dict[Kind, int] = {"commit": 1, "checkpoint": 2}
+Kind = Literal["commit", "checkpoint", "manifest"]
+_KINDS: dict[Kind, int] = {"commit": 1, "checkpoint": 2, "manifest": 3}
 _MAGIC, _VERSION = b"CRSO", 1
 _HEADER = struct.Struct(">4sBBBBIIII")
 HEADER_BYTES = _HEADER.size

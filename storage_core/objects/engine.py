@@ -43,6 +43,7 @@ from .commits import ObjectCommits, is_undecided
 from .groups import ObjectGroups
 from .maintenance.checks import read_frames, store_problems
 from .maintenance.partition import ObjectMaintenance
+from .names import new_key
 from .object_log import ObjectLog
 from .obstore_backend import ObstoreBackend
 from .patience import Patience, PatientBackend
@@ -52,7 +53,7 @@ from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_ver
 from .segments import IndexCache, ObjectSegments
 from .semantics import semantics_problems
 from .slices import Slice
-from .staging import ObjectStage, encode_run, new_key
+from .staging import ObjectStage, encode_run
 from .state import Commit, LogState, PartitionState
 from .vfs_backend import VfsBackend
 

@@ -7,15 +7,15 @@ a deleted number again then finds the boundary above it, and knows that its comm
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ..io import json_files
 from .backend import ObjectInfo
 from .commit_log import GONE, CommitLog, parse_listing
+from .manifests.table import table
+from .names import time_text
 from .state import LogState
 
-_HOUR = "%Y%m%d%H"
 _BATCH = 500
 
 
@@ -39,26 +39,15 @@ class Garbage(NamedTuple):
         return Garbage(tuple(info for info in self.objects if info.key not in live))
 
 
-def time_text(moment_us: int) -> str:
-    """A time as documents write it; texts are ordered as the times are."""
-    moment = datetime.fromtimestamp(moment_us / 1e6, tz=UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def hour_of(moment_us: int) -> str:
-    """The hour prefix of data that is uploaded at a time."""
-    return datetime.fromtimestamp(moment_us / 1e6, tz=UTC).strftime(_HOUR)
-
-
 def live_keys(states: Iterable[LogState]) -> set[str]:
-    """The objects that the records of some logs stand in."""
-    return {
-        each.key
-        for state in states
-        if not state.deleted
-        for partition in state.partitions
-        for each in partition.all()
-    }
+    """The objects that the records of some logs stand in, and their manifests."""
+    found = set[str]()
+    for state in states:
+        if not state.deleted:
+            found.update(each.key for each in state.manifests)
+            for part in table(state):
+                found.update(part.keys)
+    return found
 
 
 def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool) -> Garbage:

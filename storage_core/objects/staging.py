@@ -9,7 +9,6 @@ uploaded, by the hour in its name.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..commit.staging import (
-    SUFFIX,
     CheckOf,
     ConfigOf,
     Stage,
@@ -39,9 +37,8 @@ from ..format.sparse_index import IndexBuilder, encode_entries, seal
 from ..metadata.topic_file import TopicFile
 from ..vfs import Buffer, Vfs
 from .backend import ObjectBackend
-from .garbage import hour_of
+from .names import DATA, new_key
 from .slices import Slice
-from .state import DATA
 
 if TYPE_CHECKING:
     from ..schema.fields import SchemaVersion
@@ -142,12 +139,6 @@ def encode_run(columns: Columns, config: StoreConfig, start: int = 0) -> FrameRu
 
 def _any_size(_: int) -> int:
     return _ANY
-
-
-def new_key(clock: Vfs, job: str = "", suffix: str = SUFFIX) -> str:
-    """The name of a new data object; without a job, one that no abort of a job can delete."""
-    hour, name = f"{DATA}/{hour_of(clock.now_us())}/", f"{uuid.uuid4()}{suffix}"
-    return f"{hour}{job}/{name}" if job else f"{hour}{name}"
 
 
 class _Waiting(NamedTuple):

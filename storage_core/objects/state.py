@@ -6,7 +6,8 @@ its parts, so that a reader keeps the snapshot that it began with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import bisect
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,10 +17,17 @@ from ..metadata import topic_file
 from ..metadata.schema_files import RegisteredSchema
 from ..metadata.topic_file import TopicFile
 from ..schema.document import from_json, to_json
+from .manifests.archive import (
+    Archive,
+    Manifest,
+    ManifestReader,
+    manifest_fields,
+    manifest_from,
+)
+from .names import DATA
 from .slices import Slice, SliceTable, slice_from
 
-FORMAT = 1
-DATA = "data"
+FORMAT, FORMAT_WITH_MANIFESTS = 1, 2
 
 
 class Transaction(NamedTuple):
@@ -52,6 +60,8 @@ class Commit:
     deleted: bool = False
     fence: str | None = None
     written_at: str = ""
+    manifests: Sequence[Manifest | str] | None = None
+    """All manifests from now on: the new ones, and the keys of those that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +69,97 @@ class PartitionState:
     """The slices of one partition, in order. ``start`` may be inside the first one.
 
     Only the first ``count`` of ``slices`` belong to this state: a later state shares the list and
-    has more of them.
+    has more of them. Older slices stand in the ``archive``. One of ``slices`` below the end of the
+    archive has replaced slices there: it hides them.
     """
 
     start: int = 0
     end: int = 0
     slices: list[Slice] = field(default_factory=list)
     count: int = 0
+    archive: Archive | None = None
+    partition: int = 0
+
+    def loaded(self) -> list[Slice]:
+        """The slices that do not only stand in the archive."""
+        return self.slices[: self.count]
+
+    @property
+    def archived(self) -> int:
+        """Where the archive ends."""
+        return 0 if self.archive is None else self.archive.end(self.partition)
 
     def all(self) -> list[Slice]:
-        """The slices of this state."""
-        return self.slices[: self.count]
+        """All slices of this state; it reads manifests.
+
+        Raises:
+            FileNotFoundError: a manifest is gone, because later commits have replaced it.
+        """
+        if self.archived <= self.start:
+            return self.loaded()
+        return [each for number in range(self.windows) for each in self.window(number)]
+
+    @property
+    def windows(self) -> int:
+        """Into how many parts the slices are divided: one for each manifest, and the rest."""
+        return 1 if self.archive is None else len(self.archive.manifests) + 1
+
+    def window_at(self, offset: int) -> int:
+        """The number of the window with the slice that holds an offset."""
+        if self.archive is None:
+            return 0
+        at = self._place(offset) - 1
+        if at >= 0 and self.slices[at].end > offset:
+            offset = self.slices[at].base
+        return bisect.bisect_right(self.archive.ends(self.partition), offset)
+
+    def window_bounds(self, number: int) -> tuple[int, int]:
+        """The offsets between which the slices of a window begin."""
+        if self.archive is None:
+            return 0, self.end
+        ends = self.archive.ends(self.partition)
+        return ends[number - 1] if number else 0, ends[number] if number < len(ends) else self.end
+
+    def window(self, number: int) -> list[Slice]:
+        """The slices of one window; raises as ``all`` does."""
+        low, high = self.window_bounds(number)
+        if self.archive is None or number == len(self.archive.manifests):
+            return self.slices[self._place(low, before=True) : self.count]
+        first, after = self._place(low, before=True), self._place(high, before=True)
+        own = self.slices[first:after]
+        # One that begins before may reach into the window.
+        hiding = self.slices[max(first - 1, 0) : after]
+        if high <= low or high <= self.start:
+            return own
+        stored = self.archive.slices_of(number, self.partition)
+        kept = [each for each in stored if each.end > self.start and low <= each.base < high]
+        if hiding:
+            bases = [each.base for each in hiding]
+            at = [bisect.bisect_right(bases, each.base) - 1 for each in kept]
+            kept = [
+                each
+                for each, place in zip(kept, at, strict=True)
+                if place < 0 or hiding[place].end <= each.base
+            ]
+        return sorted([*kept, *own]) if own else kept
+
+    def _place(self, offset: int, *, before: bool = False) -> int:
+        """How many of the loaded slices begin up to an offset, or before it."""
+        find = bisect.bisect_left if before else bisect.bisect_right
+        return find(self.slices, offset, 0, self.count, key=lambda each: each.base)
+
+    def last(self) -> Slice | None:
+        """The last slice."""
+        if self.count:
+            return self.slices[self.count - 1]
+        found = self.all()
+        return found[-1] if found else None
 
     def appended(self, added: Sequence[Slice]) -> PartitionState:
         """With more slices after the end; they count from 0."""
         slices, end = self.slices, self.end
         if len(slices) != self.count:  # another state has grown from this one
-            slices = self.all()
+            slices = self.loaded()
         for each in added:
             slices.append(each.moved(end))
             end = slices[-1].end
@@ -85,23 +169,43 @@ class PartitionState:
         """Without the records below an offset."""
         if start <= self.start:
             return self
-        kept = [each for each in self.all() if each.end > start]
+        kept = [each for each in self.loaded() if each.end > start]
         return replace(self, start=min(start, self.end), slices=kept, count=len(kept))
 
     def replaced(self, change: Replacement) -> PartitionState:
         """With other slices in the place of some."""
-        found = self.all()
-        at = found.index(change.old[0])
-        found[at : at + len(change.old)] = change.new
+        first, end = change.old[0].base, change.old[-1].end
+        low, high = self._place(first, before=True), self._place(end, before=True)
+        found = self.loaded()
+        if first >= self.archived and tuple(found[low:high]) != change.old:
+            raise ValueError(f"the slices from {first} to {end} are others")
+        found[low:high] = change.new
         return replace(self, slices=found, count=len(found))
 
     def has(self, change: Replacement) -> bool:
-        """Whether the slices that would be replaced are all there, one after another."""
-        found = self.all()
+        """Whether the slices that would be replaced are all there, one after another.
+
+        It may read manifests.
+        """
+        first = self.window_at(change.old[0].base)
+        last = self.window_at(change.old[-1].base)
+        found = [each for number in range(first, last + 1) for each in self.window(number)]
         if change.old[0] not in found:
             return False
         at = found.index(change.old[0])
         return tuple(found[at : at + len(change.old)]) == change.old
+
+    def moved(self, archive: Archive, known: Collection[str]) -> PartitionState:
+        """With another archive; what its manifests hold that were not ``known`` is not loaded."""
+        ends = archive.ends(self.partition)
+        below = self._place(ends[-1], before=True) if ends else 0
+        kept = [
+            each
+            for each in self.slices[:below]
+            if archive.manifests[bisect.bisect_right(ends, each.base)].key in known
+        ]
+        kept += self.slices[below : self.count]
+        return replace(self, archive=archive, slices=kept, count=len(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +223,17 @@ class LogState:
     published: int | None = None
     deleted: bool = False
     fence: str = ""
+    archive: Archive | None = None
 
-    def applied(self, commit: Commit) -> LogState:
-        """The state after one more commit."""
+    def applied(self, commit: Commit, reader: ManifestReader | None = None) -> LogState:
+        """The state after one more commit; ``reader`` is for its manifests."""
         topic = commit.topic or self.topic
         partitions = list(self.partitions)
         if topic is not None:
-            partitions += [PartitionState() for _ in range(topic.partitions - len(partitions))]
+            partitions += [
+                PartitionState(archive=self.archive, partition=number)
+                for number in range(len(partitions), topic.partitions)
+            ]
         for change in commit.replacements:
             partitions[change.partition] = partitions[change.partition].replaced(change)
         added: dict[int, list[Slice]] = {}
@@ -135,6 +243,14 @@ class LogState:
             partitions[partition] = partitions[partition].appended(slices)
         for partition, start in commit.trims.items():
             partitions[partition] = partitions[partition].trimmed(start)
+        archive = self.archive
+        if commit.manifests is not None:
+            known = {each.key: each for each in self.manifests}
+            if reader is None:
+                raise ValueError("the commit names manifests, and nothing can read them")
+            names = commit.manifests
+            archive = Archive([known[n] if isinstance(n, str) else n for n in names], reader)
+            partitions = [each.moved(archive, known) for each in partitions]
         ends = {partition: partitions[partition].end for partition in added}
         return LogState(
             self.number + 1,
@@ -145,7 +261,13 @@ class LogState:
             self.published if commit.published is None else commit.published,
             self.deleted or commit.deleted,
             max(self.fence, commit.fence or ""),
+            archive,
         )
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifests of the archive."""
+        return () if self.archive is None else self.archive.manifests
 
     def require_kept(self, commit: Commit) -> None:
         """Refuse a commit of data that garbage collection may have deleted.
@@ -153,11 +275,12 @@ class LogState:
         Raises:
             InvalidCommitError: an object was uploaded before the fence.
         """
-        new = [each for change in commit.replacements for each in change.new]
-        for each in (*(found for _, found in commit.slices), *new):
-            if each.key.startswith(f"{DATA}/") and each.key < f"{DATA}/{self.fence}":
+        new = [each.key for change in commit.replacements for each in change.new]
+        manifests = [each.key for each in commit.manifests or () if not isinstance(each, str)]
+        for key in (*(found.key for _, found in commit.slices), *new, *manifests):
+            if key.startswith(f"{DATA}/") and key < f"{DATA}/{self.fence}":
                 raise InvalidCommitError(
-                    f"{each.key!r} was uploaded before {self.fence}, and garbage collection may "
+                    f"{key!r} was uploaded before {self.fence}, and garbage collection may "
                     "have deleted it. Run the job again, or raise staging_ttl_ms."
                 )
 
@@ -212,8 +335,17 @@ def commit_fields(commit: Commit) -> dict[str, Any]:
         "deleted": commit.deleted or None,
         "fence": commit.fence,
     }
-    kept = {name: value for name, value in fields.items() if value not in (None, [], {})}
-    return {**kept, "format": FORMAT, "written_at": commit.written_at}
+    if commit.manifests is not None:
+        fields["manifests"] = [
+            each if isinstance(each, str) else manifest_fields(each) for each in commit.manifests
+        ]
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if value not in (None, [], {}) or name == "manifests"
+    }
+    version = FORMAT if commit.manifests is None else FORMAT_WITH_MANIFESTS
+    return {**kept, "format": version, "written_at": commit.written_at}
 
 
 def commit_from(fields: Mapping[str, Any], key: str, frames_at: int) -> Commit:
@@ -244,6 +376,9 @@ def commit_from(fields: Mapping[str, Any], key: str, frames_at: int) -> Commit:
         fields.get("deleted", False),
         fields.get("fence"),
         fields["written_at"],
+        [each if isinstance(each, str) else manifest_from(each) for each in fields["manifests"]]
+        if "manifests" in fields
+        else None,
     )
 
 
@@ -251,10 +386,13 @@ def state_fields(state: LogState) -> dict[str, Any]:
     """A state as the fields of a checkpoint."""
     table = SliceTable()
     partitions = [
-        [each.start, each.end, [table.row(one) for one in each.all()]] for each in state.partitions
+        [each.start, each.end, [table.row(one) for one in each.loaded()]]
+        for each in state.partitions
     ]
+    manifests = [manifest_fields(each) for each in state.manifests]
     return {
-        "format": FORMAT,
+        **({"manifests": manifests} if manifests else {}),
+        "format": FORMAT_WITH_MANIFESTS if manifests else FORMAT,
         "number": state.number,
         "topic": None if state.topic is None else topic_file.dump(state.topic),
         "partitions": partitions,
@@ -277,7 +415,7 @@ def state_fields(state: LogState) -> dict[str, Any]:
     }
 
 
-def state_from(fields: Mapping[str, Any], key: str) -> LogState:
+def state_from(fields: Mapping[str, Any], key: str, reader: ManifestReader) -> LogState:
     """The state of a checkpoint.
 
     Raises:
@@ -285,10 +423,12 @@ def state_from(fields: Mapping[str, Any], key: str) -> LogState:
     """
     _require_format(fields)
     keys, topic = fields["objects"], fields["topic"]
+    manifests = [manifest_from(each) for each in fields.get("manifests", ())]
+    archive = Archive(manifests, reader) if manifests else None
     partitions = []
-    for start, end, rows in fields["partitions"]:
+    for number, (start, end, rows) in enumerate(fields["partitions"]):
         slices = [slice_from(row, keys) for row in rows]
-        partitions.append(PartitionState(start, end, slices, len(slices)))
+        partitions.append(PartitionState(start, end, slices, len(slices), archive, number))
     return LogState(
         fields["number"],
         None if topic is None else topic_file.parse(topic, key),
@@ -303,6 +443,7 @@ def state_from(fields: Mapping[str, Any], key: str) -> LogState:
         fields["published"],
         fields["deleted"],
         fields.get("fence", ""),
+        archive,
     )
 
 
@@ -323,5 +464,5 @@ def schema_from(fields: Mapping[str, Any]) -> RegisteredSchema:
 
 
 def _require_format(fields: Mapping[str, Any]) -> None:
-    if fields.get("format") != FORMAT:
+    if fields.get("format") not in (FORMAT, FORMAT_WITH_MANIFESTS):
         raise ValueError(f"format {fields.get('format')!r} is unknown to this release")

@@ -25,7 +25,8 @@ from storage_core.objects import commit_log, document
 from storage_core.objects.backend import Contents, ObjectInfo
 from storage_core.objects.collector import Collector
 from storage_core.objects.commit_log import CommitLog, Committed, Draft
-from storage_core.objects.garbage import hour_of
+from storage_core.objects.manifests import block, moving
+from storage_core.objects.names import hour_of
 from storage_core.objects.patience import Patience, PatientBackend
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import Commit, LogState, Replacement, Transaction
@@ -158,7 +159,8 @@ class World:
         self.canonical: list[tuple[str, dict[str, Any]]] = []
         self.truth: list[list[list[Piece]]] = [[[] for _ in range(_PARTITIONS)]]
         self.ghosts = self.stale_lists = self.unknown = self.quiet = 0
-        self.fenced = self.merges = self.collected = 0
+        self.fenced = self.merges = self.collected = self.moves = self.outdated = 0
+        self.manifests: list[Any] = []
         self.acknowledged: list[int] = []
         self.refused: list[int] = []
         self.bodies: dict[int, bytes] = {}
@@ -215,6 +217,9 @@ class World:
         assert number == len(self.canonical), "a number was left out"
         self.canonical.append((str(fields["id"]), fields))
         self.fenced += "fence" in fields
+        if "manifests" in fields:
+            self.moves += 1
+            self.manifests = fields["manifests"]
         self.truth.append(self._after(self.truth[-1], fields, key))
 
     def _after(
@@ -383,10 +388,21 @@ class World:
 
     def check_state(self, state: LogState) -> None:
         """What a reader sees is what the first commits say, in their order."""
-        seen = [
-            [(each.key, each.base, each.end, each.checksum) for each in partition.all()]
-            for partition in state.partitions
-        ]
+        try:
+            seen = [
+                [(each.key, each.base, each.end, each.checksum) for each in partition.all()]
+                for partition in state.partitions
+            ]
+        except FileNotFoundError:
+            # Only of a state that later commits have left behind.
+            named = {each if isinstance(each, str) else each["key"] for each in self.manifests}
+            gone = {each.key for each in state.manifests if each.key not in self.store.objects}
+            assert gone, "no manifest of this state is gone"
+            assert gone.isdisjoint(named), f"manifests were deleted: {gone & named}"
+            self.outdated += 1
+            return
+        except OSError:
+            return
         seen += [[] for _ in range(_PARTITIONS - len(seen))]
         wanted = self.truth[state.number + 1]
         assert seen == [[piece[:4] for piece in pieces] for pieces in wanted]
@@ -400,6 +416,9 @@ class World:
             if piece.number in self.bodies and piece.key not in self.store.objects
         ]
         assert not gone, f"live data was deleted: {gone}"
+        named = [each if isinstance(each, str) else each["key"] for each in self.manifests]
+        lost = [key for key in named if key not in self.store.objects]
+        assert not lost, f"manifests were deleted: {lost}"
 
     def check_end(self) -> None:
         """After all: late requests arrive, and a new reader sees the truth."""
@@ -429,6 +448,14 @@ def in_small(patch: pytest.MonkeyPatch) -> None:
     """Checkpoints after a few commits, and no thread: what happens is what the seed says."""
     patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
     patch.setattr(commit_log, "map_on_threads", lambda call, each, _: map(call, each))
+
+
+def with_manifests(patch: pytest.MonkeyPatch) -> None:
+    """Manifests of a few slices."""
+    patch.setattr(moving, "LOADED_SLICES", 3)
+    patch.setattr(moving, "_FAN", 3)
+    patch.setattr(moving, "_LARGEST_MERGE", 40)
+    patch.setattr(block, "BLOCK_SLICES", 4)
 
 
 def names(state: LogState, partition: int) -> list[str]:

@@ -21,9 +21,10 @@ from ...maintenance.report import Action, Pace, UpkeepReport
 from ...maintenance.segment_rewriter import FrameRewriter
 from ...vfs import Buffer
 from ..commit_log import CommitLog, Draft
+from ..names import new_key
 from ..object_source import ObjectSource
 from ..slices import Slice
-from ..staging import FrameRun, new_key
+from ..staging import FrameRun
 from ..state import Commit, LogState, Replacement
 
 

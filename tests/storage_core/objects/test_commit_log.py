@@ -15,7 +15,7 @@ from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import Commit, LogState, Transaction, state_fields
-from tests.support.objects_world import TOPIC, TTL_S, World, in_small, names
+from tests.support.objects_world import TOPIC, TTL_S, World, in_small, names, with_manifests
 from tests.support.sizes import OBJECT_WORLDS
 
 TROUBLE = {
@@ -50,6 +50,12 @@ def run(random: Random, steps: int, **changed: float) -> World:
     return world
 
 
+def run_with_manifests(random: Random, steps: int, **changed: float) -> World:
+    with pytest.MonkeyPatch.context() as patch:
+        with_manifests(patch)
+        return run(random, steps, **changed)
+
+
 @settings(max_examples=OBJECT_WORLDS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 2**32),
@@ -60,6 +66,20 @@ def run(random: Random, steps: int, **changed: float) -> World:
 @pytest.mark.row(44, 45)
 def test_no_trouble_breaks_the_log(seed: int, steps: int, stale: float, sleepy: float) -> None:
     run(Random(seed), steps, **{"stale list": stale, "others act": sleepy})
+
+
+@settings(max_examples=OBJECT_WORLDS // 10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]), st.sampled_from([0.01, 0.05, 0.08]))
+@pytest.mark.row(44, 45)
+def test_no_trouble_breaks_manifests(seed: int, stale: float, sleepy: float) -> None:
+    changed = {"stale list": stale, "others act": sleepy, "merge": 0.25, "trim": 0.03}
+    run_with_manifests(Random(seed), 80, **changed)
+
+
+def test_the_model_moves_slices_into_manifests() -> None:
+    worlds = [run_with_manifests(Random(seed), 90, merge=0.2) for seed in range(4)]
+    assert sum(world.moves for world in worlds) > 9
+    assert max(len(world.manifests) for world in worlds) > 2
 
 
 def test_the_model_meets_what_it_is_for() -> None:

@@ -1,0 +1,166 @@
+"""The archive of a log: which manifests hold its older slices.
+
+Manifest k holds, of every partition, the slices between the ends of manifest k-1 and its own. So
+one is needed for an offset. The archive is part of the state: commits change it. A slice that was
+replaced since stands in the state, and hides what the manifests say of its offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...io.caching import LruCache
+from ...types import Int64s, TimeBounds
+from ..backend import ObjectBackend
+from ..slices import Slice
+from .block import SliceColumns, decode_block, joined, split_blocks
+
+_BLOCK_COLUMNS = 7
+_POSITION, _SIZE, _FIRST, _LAST, _COUNT, _SMALLEST, _LARGEST = range(_BLOCK_COLUMNS)
+# Blocks of 4,096 slices in memory: 400 kB each.
+_CACHED_BLOCKS = 256
+_CACHED_BYTES = 64 << 20
+
+
+class Manifest(NamedTuple):
+    """What the state says of one manifest: where each partition ends in it, and its blocks."""
+
+    key: str
+    ends: Int64s
+    blocks: Int64s
+
+    @property
+    def slices(self) -> int:
+        return int(self.blocks[:, _COUNT].sum())
+
+    def end(self, partition: int) -> int:
+        """The offset after the last slice of a partition here or in a manifest before."""
+        return int(self.ends[partition]) if partition < len(self.ends) else 0
+
+    def blocks_of(self, partition: int) -> tuple[int, int]:
+        """The blocks that can have slices of a partition: the first, and the one after the last."""
+        first = int(np.searchsorted(self.blocks[:, _LAST], partition))
+        after = int(np.searchsorted(self.blocks[:, _FIRST], partition, side="right"))
+        return first, max(first, after)
+
+    def bounds(self, partition: int | None = None) -> TimeBounds | None:
+        """Bounds of the timestamps, of one partition at least; None if it has no slices here."""
+        low, high = (0, len(self.blocks)) if partition is None else self.blocks_of(partition)
+        found = self.blocks[low:high]
+        if not len(found):
+            return None
+        return TimeBounds(int(found[:, _SMALLEST].min()), int(found[:, _LARGEST].max()))
+
+
+def manifest_fields(found: Manifest) -> dict[str, Any]:
+    """A manifest as a document names it."""
+    return {"key": found.key, "ends": found.ends.tolist(), "blocks": found.blocks.tolist()}
+
+
+def manifest_from(fields: Mapping[str, Any]) -> Manifest:
+    """The inverse of ``manifest_fields``.
+
+    Raises:
+        ValueError, TypeError, KeyError: a field is missing or wrong.
+    """
+    key, ends = fields["key"], np.array(fields["ends"], np.int64)
+    blocks = np.array(fields["blocks"], np.int64)
+    if not isinstance(key, str) or ends.ndim != 1:
+        raise ValueError(f"a manifest has key {key!r:.200} and {ends.ndim} dimensions of ends")
+    if blocks.ndim != 2 or blocks.shape[1] != _BLOCK_COLUMNS or not len(blocks):
+        raise ValueError(f"the blocks of {key} are {blocks.shape} numbers")
+    return Manifest(key, ends, blocks)
+
+
+class ManifestReader:
+    """Reads manifests, which never change. Safe for several threads.
+
+    The first block that is wanted of a manifest is read alone, for a lookup. With the second one
+    the whole manifest is read, while there is room for it: a plan wants all of its blocks.
+    """
+
+    def __init__(self, backend: ObjectBackend) -> None:
+        self._backend = backend
+        self._blocks: LruCache[tuple[str, int], SliceColumns] = LruCache(_CACHED_BLOCKS)
+        self._lock = threading.Lock()
+        self._asked: set[str] = set()
+        self._whole: OrderedDict[str, memoryview] = OrderedDict()
+
+    def columns(self, found: Manifest, low: int, high: int) -> Iterator[SliceColumns]:
+        """The blocks from ``low`` to ``high`` (exclusive).
+
+        Raises:
+            FileNotFoundError: another manifest has taken its place since.
+        """
+        for at in range(low, high):
+            yield self._blocks.get((found.key, at), lambda at=at: self._block(found, at))  # type: ignore[misc]
+
+    def stream(self, found: Manifest) -> Iterator[SliceColumns]:
+        """All blocks, with one request, and none of them kept in memory."""
+        whole = self._whole.get(found.key) or self._fetch(found, 0, len(found.blocks))
+        for data in split_blocks(whole, found.blocks):
+            yield decode_block(data, found.key)
+
+    def _block(self, found: Manifest, at: int) -> SliceColumns:
+        with self._lock:
+            whole, asked = self._whole.get(found.key), found.key in self._asked
+            self._asked.add(found.key)
+        if whole is None and asked and self._has_room(found):
+            whole = self._fetch(found, 0, len(found.blocks))
+            with self._lock:
+                self._whole[found.key] = whole
+                while sum(map(len, self._whole.values())) > _CACHED_BYTES:
+                    self._whole.popitem(last=False)
+        if whole is None:
+            return decode_block(self._fetch(found, at, at + 1), found.key)
+        begin = int(found.blocks[at, _POSITION] - found.blocks[0, _POSITION])
+        size = int(found.blocks[at, _SIZE])
+        return decode_block(whole[begin : begin + size], found.key)
+
+    def _has_room(self, found: Manifest) -> bool:
+        used = sum(map(len, list(self._whole.values())))
+        return used + int(found.blocks[:, _SIZE].sum()) <= _CACHED_BYTES
+
+    def _fetch(self, found: Manifest, low: int, high: int) -> memoryview:
+        begin = int(found.blocks[low, _POSITION])
+        size = int(found.blocks[low:high, _SIZE].sum())
+        return self._backend.get_ranges(found.key, [(begin, size)]).pieces[0]
+
+
+class Archive:
+    """The manifests of a log, in order. A value."""
+
+    def __init__(self, manifests: Sequence[Manifest], reader: ManifestReader) -> None:
+        self.manifests = tuple(manifests)
+        self.reader = reader
+        self._ends: dict[int, list[int]] = {}
+
+    @property
+    def slices(self) -> int:
+        """How many slices it holds; some may have been replaced or removed since."""
+        return sum(each.slices for each in self.manifests)
+
+    def ends(self, partition: int) -> list[int]:
+        """Where a partition ends in each manifest; they never fall."""
+        if partition not in self._ends:
+            self._ends[partition] = [each.end(partition) for each in self.manifests]
+        return self._ends[partition]
+
+    def end(self, partition: int) -> int:
+        """The offset after the last slice of a partition."""
+        return self.manifests[-1].end(partition) if self.manifests else 0
+
+    def slices_of(self, number: int, partition: int) -> list[Slice]:
+        """The slices of a partition in one manifest, as it says."""
+        found = self.manifests[number]
+        parts = list(self.reader.columns(found, *found.blocks_of(partition)))
+        return [each for part in parts for each in part.slices(partition)]
+
+    def columns(self, number: int) -> SliceColumns:
+        """All slices of one manifest, as it says."""
+        return joined(list(self.reader.stream(self.manifests[number])))

@@ -1,0 +1,30 @@
+"""Names of objects by the hour of their upload."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+from ..commit.staging import SUFFIX
+from ..vfs import Vfs
+
+DATA = "data"
+MANIFEST_SUFFIX = ".manifest"
+_HOUR = "%Y%m%d%H"
+
+
+def time_text(moment_us: int) -> str:
+    """A time as documents write it; texts are ordered as the times are."""
+    moment = datetime.fromtimestamp(moment_us / 1e6, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def hour_of(moment_us: int) -> str:
+    """The hour prefix of data that is uploaded at a time."""
+    return datetime.fromtimestamp(moment_us / 1e6, tz=UTC).strftime(_HOUR)
+
+
+def new_key(clock: Vfs, job: str = "", suffix: str = SUFFIX) -> str:
+    """The name of a new data object; without a job, one that no abort of a job can delete."""
+    hour, name = f"{DATA}/{hour_of(clock.now_us())}/", f"{uuid.uuid4()}{suffix}"
+    return f"{hour}{job}/{name}" if job else f"{hour}{name}"
