@@ -11,7 +11,7 @@ from itertools import groupby
 
 from pyspark.sql.types import StructType
 
-from storage_core import SegmentInfo, Store
+from storage_core import OffsetRange, SegmentInfo, Store
 
 from ..logs import logger
 from ..options.read_options import ReadOptions
@@ -161,7 +161,8 @@ def segment_splits(
         for lost in store.skipped(topic, partition):
             if lost.start < end and start < lost.end:
                 lose(options, skipped_damage(where, lost.start, lost.end))
-        segments = store.segments(*where, by_names=True)
+        wanted = OffsetRange(start, end)
+        segments = store.segments(*where, by_names=True, offsets=wanted)
         skipped = _outside_times(store, options, where, (start, end), segments)
         for segment in segments:
             if segment.end <= here or segment.base >= end:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage_core import Store
+from storage_core import OffsetRange, Store
 
 from ..options.stream_read_options import StreamReadOptions
 from ..read.backlog_shares import share_by_backlog
@@ -59,7 +59,7 @@ def _limited_by_bytes(
 
 def _bytes(store: Store, where: TopicPartition, start: int, end: int) -> int:
     total = 0
-    for segment in store.segments(*where, by_names=True):
+    for segment in store.segments(*where, by_names=True, offsets=OffsetRange(start, end)):
         overlap = min(end, segment.end) - max(start, segment.base)
         if overlap > 0:
             total += max(1, segment.size * overlap // max(1, segment.end - segment.base))
@@ -69,7 +69,7 @@ def _bytes(store: Store, where: TopicPartition, start: int, end: int) -> int:
 def _cut(store: Store, where: TopicPartition, start: int, end: int, share: int) -> int:
     """The first index entry at which at least ``share`` bytes from ``start`` on are covered."""
     left = share
-    for segment in store.segments(*where, by_names=True):
+    for segment in store.segments(*where, by_names=True, offsets=OffsetRange(start, end)):
         first, last = max(start, segment.base), min(end, segment.end)
         if first >= last:
             continue

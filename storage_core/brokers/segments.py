@@ -19,7 +19,7 @@ from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
 from ..segments.continuity import missing_records
-from ..segments.listing import Listing, ListingCache, file_sizes
+from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
@@ -90,7 +90,7 @@ class RowCaches:
         self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
 
 
-class RowSegments:
+class RowSegments(ListedAtOnce):
     """Reading side of one partition. Safe for several threads."""
 
     def __init__(self, of: RowPartition, caches: RowCaches, level: IsolationLevel) -> None:

@@ -173,7 +173,7 @@ class ObjectEngine:
         self, topic: str, partition: int, found: SegmentInfo
     ) -> SegmentContents | None:
         state = _partition(self._catalog.log(topic), partition)
-        for each in state.all():
+        for each in state.window(state.window_at(found.base)):
             if each.path == found.path:
                 # Of a slice that the log begins inside of only offsets are known.
                 records = min(each.records, found.end - max(each.base, state.start))

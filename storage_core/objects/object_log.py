@@ -29,9 +29,9 @@ class ObjectLog:
     def active(self) -> ActiveFile:
         """The last slice; it never grows."""
         state = self._state()
-        if not state.count:
+        last = state.last()
+        if last is None:
             return ActiveFile(state.end, 0, self.base_name)
-        last = state.slices[state.count - 1]
         return ActiveFile(last.base, last.size, last.path)
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BrokenFrameError
+from ..errors import BrokenFrameError, DamagedMetadataError
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
 from ..format.typed_frames import bounds_of_place
@@ -15,13 +16,16 @@ from ..segments.listing import Listing
 from ..segments.segment_reader import FrameReader
 from ..types import OffsetPosition, TimeBounds
 from .backend import ObjectBackend
+from .manifests.archive import MissingManifestError
 from .object_source import ObjectSource
 from .reads.read_ahead import ReadAhead
-from .slices import Place, parse_path
+from .slices import Place, Slice, parse_path
 from .state import PartitionState
 
 _LAST_TIMESTAMP = (1 << 63) - 1
 _NOWHERE = Place("", 0, 0, 0, 0, 0)
+# Windows of a partition in memory as listings, each of some thousand slices.
+_LISTED_WINDOWS = 4
 Indexes = tuple[SparseIndex, TimeIndex | None]
 IndexCache = LruCache[str, Indexes]
 
@@ -82,10 +86,19 @@ class SliceReader(FrameReader):
         )
 
 
+class _Window(NamedTuple):
+    """One window of a partition as a listing."""
+
+    state: PartitionState
+    listing: Listing
+    bounds: dict[str, TimeBounds]
+
+
 class ObjectSegments:
     """The slices of one partition, for its reader. Safe for several threads.
 
-    A listing ends with an empty segment at the end of the log, because no slice ever grows.
+    A listing ends with an empty segment, because no slice ever grows. A log with manifests is
+    listed window by window.
 
     Args:
         backend: The objects.
@@ -108,23 +121,57 @@ class ObjectSegments:
         self._state = state
         self._refresh = refresh
         self._cache = cache
-        self._listed: tuple[PartitionState | None, Listing] = (None, Listing(""))
-        self._bounds: dict[str, TimeBounds] = {}
+        self._windows: LruCache[tuple[int, int], _Window] = LruCache(_LISTED_WINDOWS)
 
     def listing(self) -> Listing:
+        return self._sound(lambda state: _listed(state, state.all()).listing)
+
+    def start(self) -> int:
+        return self._state().start
+
+    def part(self, offset: int) -> Listing:
+        return self._sound(lambda state: self._at(state, offset).listing)
+
+    def parts(self, start: int, end: int, times: TimeBounds) -> Iterator[Listing]:
         state = self._state()
-        known, listing = self._listed
-        if known is not state:
-            found = state.all()
-            bases = [max(each.base, state.start) for each in found]
-            names = (*(each.path for each in found), "")
-            listing = Listing("", (*bases, state.end), names=names)
-            self._listed = (state, listing)
-            self._bounds = {
-                name: TimeBounds(each.smallest, each.largest)
-                for name, each in zip(names, found, strict=False)
-            }
-        return listing
+        for number in range(state.windows):
+            low, high = state.window_bounds(number)
+            is_last = number == state.windows - 1
+            if not is_last and not (high > start and high > state.start and low < end):
+                continue
+            if not is_last and not state.may_have(number, times):
+                continue
+            try:
+                yield self._window(state, number).listing
+            except MissingManifestError:  # another manifest has the slices by now
+                place = max(low, state.start)
+                while place < min(high, end):
+                    found = self.part(place)
+                    yield found
+                    place = found.bases[-1]
+
+    def _at(self, state: PartitionState, offset: int) -> _Window:
+        return self._window(state, state.window_at(max(offset, state.start)))
+
+    def _window(self, state: PartitionState, number: int) -> _Window:
+        # A window keeps its state, so no other one can have this id.
+        key = (id(state), number)
+        return self._windows.get(key, lambda: _listed(state, state.window(number)))
+
+    def _sound(self, find: Callable[[PartitionState], Listing]) -> Listing:
+        """What a state says; if later commits have replaced its manifests, what the next one says.
+
+        Raises:
+            DamagedMetadataError: a manifest of the last state is missing.
+        """
+        while True:
+            state = self._state()
+            try:
+                return find(state)
+            except MissingManifestError as error:
+                self._refresh()
+                if self._state().archive is state.archive:
+                    raise DamagedMetadataError(str(error), path=error.path) from error
 
     def open(self, base: int, listing: Listing) -> SliceReader:
         path = listing.path(base)
@@ -132,9 +179,13 @@ class ObjectSegments:
         return SliceReader(self._backend, place, self._cache, self._refresh, self._ahead())
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
-        self.listing()
-        found = self._bounds.get(listing.path(base))
-        return TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP) if found is None else found
+        path, nowhere = listing.path(base), TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP)
+        if not path:
+            return nowhere
+        try:
+            return self._at(self._state(), base).bounds.get(path, nowhere)
+        except MissingManifestError:
+            return nowhere
 
     def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
         """By offsets and times only: frames have their own statistics."""
@@ -148,10 +199,21 @@ class ObjectSegments:
         return listing.following(base) or base
 
     def sizes(self, listing: Listing) -> list[int | None]:
-        return [parse_path(path).size if path else None for path in listing.paths()]
+        return [parse_path(path).size if path else 0 for path in listing.paths()]
 
     def explained(self, base: int, listing: Listing, error: BrokenFrameError) -> BrokenFrameError:  # noqa: ARG002
         return error
 
     def raise_damage(self) -> None:
         """Never raises: nothing stands after the last commit."""
+
+
+def _listed(state: PartitionState, slices: Sequence[Slice]) -> _Window:
+    bases = [max(each.base, state.start) for each in slices]
+    names = (*(each.path for each in slices), "")
+    end = slices[-1].end if slices else state.end
+    bounds = {
+        name: TimeBounds(each.smallest, each.largest)
+        for name, each in zip(names, slices, strict=False)
+    }
+    return _Window(state, Listing("", (*bases, end), names=names), bounds)

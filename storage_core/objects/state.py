@@ -17,6 +17,7 @@ from ..metadata import topic_file
 from ..metadata.schema_files import RegisteredSchema
 from ..metadata.topic_file import TopicFile
 from ..schema.document import from_json, to_json
+from ..types import TimeBounds
 from .manifests.archive import (
     Archive,
     Manifest,
@@ -93,7 +94,7 @@ class PartitionState:
         """All slices of this state; it reads manifests.
 
         Raises:
-            FileNotFoundError: a manifest is gone, because later commits have replaced it.
+            MissingManifestError: a manifest is gone; later commits may have replaced it.
         """
         if self.archived <= self.start:
             return self.loaded()
@@ -119,6 +120,18 @@ class PartitionState:
             return 0, self.end
         ends = self.archive.ends(self.partition)
         return ends[number - 1] if number else 0, ends[number] if number < len(ends) else self.end
+
+    def may_have(self, number: int, times: TimeBounds) -> bool:
+        """Whether a window can have records of a time; it reads nothing."""
+        low, high = self.window_bounds(number)
+        own = self.slices[self._place(low, before=True) : self._place(high, before=True)]
+        bounds = [TimeBounds(each.smallest, each.largest) for each in own]
+        if self.archive is not None and number < len(self.archive.manifests):
+            stored = self.archive.manifests[number].bounds(self.partition)
+            bounds += [] if stored is None else [stored]
+        return any(
+            each.largest >= times.smallest and each.smallest <= times.largest for each in bounds
+        )
 
     def window(self, number: int) -> list[Slice]:
         """The slices of one window; raises as ``all`` does."""

@@ -17,6 +17,7 @@ from ..format.file_names import (
     segment_file,
 )
 from ..io.caching import may_cache_listing
+from ..types import TimeBounds
 from ..vfs import Vfs
 
 
@@ -69,6 +70,25 @@ class Listing:
         """Base of the segment after this one, if there is one."""
         at = self.holding(base) + 1
         return self.bases[at] if at < len(self.bases) else None
+
+
+class ListedAtOnce:
+    """Segments whose listing is read as a whole: each part of it is all of it."""
+
+    def listing(self) -> Listing:
+        """The segments now."""
+        raise NotImplementedError
+
+    def start(self) -> int:
+        """First offset still in the log; 0 for an empty partition."""
+        bases = self.listing().bases
+        return bases[0] if bases else 0
+
+    def part(self, offset: int) -> Listing:  # noqa: ARG002
+        return self.listing()
+
+    def parts(self, start: int, end: int, times: TimeBounds) -> tuple[Listing]:  # noqa: ARG002
+        return (self.listing(),)
 
 
 def list_segments(vfs: Vfs, directory: str) -> Listing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Protocol
@@ -16,10 +16,11 @@ from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
-from ..types import Int64s, SegmentInfo, TimeBounds
+from ..types import Int64s, OffsetRange, SegmentInfo, TimeBounds
 from .batches import to_batch
 from .listing import Listing
 
+_ALWAYS = TimeBounds(-(1 << 63), (1 << 63) - 1)
 _log = logging.getLogger("storage_core")
 
 
@@ -58,6 +59,21 @@ class Segments(Protocol):
 
     def listing(self) -> Listing:
         """The segments now; one stat when nothing changed."""
+
+    def start(self) -> int:
+        """First offset still in the log; 0 for an empty partition."""
+
+    def part(self, offset: int) -> Listing:
+        """A part of the listing: the segment that holds an offset, and as many as are at hand."""
+
+    def parts(self, start: int, end: int, times: TimeBounds) -> Iterable[Listing]:
+        """The listing in parts, in order, without those that cannot be wanted.
+
+        Args:
+            start: Segments that end up to this offset are not wanted.
+            end: Nor those that begin here or later.
+            times: Nor those without records from the first to the second timestamp.
+        """
 
     def open(self, base: int, listing: Listing) -> OpenSegment:
         """Open one of them; the last may still grow."""
@@ -108,30 +124,56 @@ class PartitionReader:
 
     def start_offset(self) -> int:
         """First offset still in the log; 0 for an empty partition."""
-        bases = self.listing().bases
-        return bases[0] if bases else 0
+        with typed_metadata_errors(self._topic):
+            return self._segments.start()
 
-    def segments(self, end: int, *, by_names: bool = False) -> list[SegmentInfo]:
+    def part(self, offset: int) -> Listing:
+        """The segment that holds an offset, and as many of the listing as are at hand."""
+        with typed_metadata_errors(self._topic):
+            return self._segments.part(offset)
+
+    def _parts(self, end: int, times: TimeBounds = _ALWAYS, start: int = 0) -> list[Listing]:
+        with typed_metadata_errors(self._topic):
+            return list(self._segments.parts(start, end, times))
+
+    def segments(
+        self,
+        end: int,
+        *,
+        by_names: bool = False,
+        wanted: OffsetRange | None = None,
+    ) -> list[SegmentInfo]:
         """The segments that hold offsets below ``end``.
 
-        With ``by_names`` each ends where the next begins, and no file is opened.
+        With ``by_names`` each ends where the next begins, and no file is opened. Segments without
+        ``wanted`` offsets may be left out.
         """
-        while True:
-            listing = self.listing()
-            if not listing.bases:
-                return []
-            sizes = self._segments.sizes(listing)
-            bases, last = listing.bases, listing.bases[-1]
-            if None not in sizes or self.listing() == listing:
-                break
-        found, paths = [], listing.paths()
-        for path, size, base, following in zip(paths, sizes, bases, (*bases[1:], end), strict=True):
-            if size is not None and base < end:
-                stop = following if following < end else end
-                if not by_names and stop == following and base != last:
-                    stop = self._end_of(base, stop, listing)
-                found.append(SegmentInfo(base, stop, path, size, base != last))
+        found = list[SegmentInfo]()
+        start, stop = (0, end) if wanted is None else (wanted.start, min(end, wanted.end))
+        for part in self._parts(stop, _ALWAYS, start):
+            listing = part
+            while True:
+                sizes = self._segments.sizes(listing)
+                if None not in sizes:
+                    break
+                again = self.part(listing.bases[0])
+                if again == listing:
+                    break
+                listing = again
+            found += self._infos(listing, sizes, end, by_names=by_names)
         return found
+
+    def _infos(
+        self, listing: Listing, sizes: Sequence[int | None], end: int, *, by_names: bool
+    ) -> Iterator[SegmentInfo]:
+        bases = listing.bases
+        following = (*bases[1:], end)[: len(bases)]
+        for path, size, base, after in zip(listing.paths(), sizes, bases, following, strict=True):
+            if size is not None and path and base < end:
+                sealed, stop = base != bases[-1], min(after, end)
+                if not by_names and stop == after and sealed:
+                    stop = self._end_of(base, stop, listing)
+                yield SegmentInfo(base, stop, path, size, sealed)
 
     def _end_of(self, base: int, following: int, listing: Listing) -> int:
         """Where a sealed segment ends; of one that is damaged or gone, where the next begins."""
@@ -188,7 +230,7 @@ class PartitionReader:
         """
         position, warned = start, set[tuple[int, int]]()
         while position < end:
-            listing = self.listing()
+            listing = self.part(position)
             base, stop = self._segment_of(position, end, listing)
             if listing.skipped:
                 self._warn_of_skipped(listing, position, stop, warned)
@@ -228,26 +270,36 @@ class PartitionReader:
 
     def require_sound_end(self) -> None:
         """Raise if damaged records follow the high watermark."""
-        with typed_read_errors(self._topic, self._partition, self.listing().directory):
+        with typed_read_errors(self._topic, self._partition, self.part(MAX_OFFSET).directory):
             self._segments.raise_damage()
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
         while True:
-            listing = self.listing()
-            try:
-                return self._search(listing, timestamp, end)
-            except FileNotFoundError:
-                self._require_change(self.start_offset(), listing)
+            for listing in self._segments.parts(0, end, TimeBounds(timestamp, _ALWAYS.largest)):
+                try:
+                    found = self._search(listing, timestamp, end)
+                except FileNotFoundError:
+                    self._require_change(max(listing.bases[0], self.start_offset()), listing)
+                    break
+                if found is not None:
+                    return found
+            else:
+                return None
 
     def end_of_older(self, timestamp: int, end: int) -> int | None:
         """Offset after the last record below ``end`` that is older than ``timestamp``."""
         while True:
-            listing = self.listing()
-            try:
-                return self._search_back(listing, timestamp, end)
-            except FileNotFoundError:
-                self._require_change(self.start_offset(), listing)
+            for listing in reversed(self._parts(end, TimeBounds(_ALWAYS.smallest, timestamp - 1))):
+                try:
+                    found = self._search_back(listing, timestamp, end)
+                except FileNotFoundError:
+                    self._require_change(max(listing.bases[0], self.start_offset()), listing)
+                    break
+                if found is not None:
+                    return found
+            else:
+                return None
 
     def time_bounds(self, segment: SegmentInfo) -> TimeBounds | None:
         """Bounds of the timestamps of a segment that was listed; None if they are not known."""
@@ -325,7 +377,7 @@ class PartitionReader:
         """Base of the segment that holds ``offset``, and where it or the read ends."""
         at = listing.holding(offset)
         if at < 0:
-            raise self._lost(offset, listing)
+            raise self._lost(offset)
         last = at + 1 == len(listing.bases)
         return listing.bases[at], end if last else min(end, listing.bases[at + 1])
 
@@ -336,29 +388,29 @@ class PartitionReader:
             try:
                 yield segment
             except BrokenFrameError as error:
-                raise self._segments.explained(base, self.listing(), error) from error
+                raise self._segments.explained(base, self.part(base), error) from error
             finally:
                 segment.close()
 
     def _require_change(self, offset: int, listing: Listing) -> None:
         """A listed file is missing: fine if retention removed it since, else records are lost."""
-        now = self.listing()
+        now = self.part(offset)
         if now == listing or now.holding(offset) < 0:
-            raise self._lost(offset, now)
+            raise self._lost(offset)
 
     def _require_merged(self, segment: SegmentInfo, offset: int) -> None:
         """A file is missing: fine if a merge has put its records into another one."""
-        listing = self.listing()
+        listing = self.part(offset)
         at = listing.holding(offset)
         base = listing.bases[at] if at >= 0 else None
         if base is None or listing.path(base) == segment.path or listing.is_last(base):
-            raise self._lost(offset, listing)
+            raise self._lost(offset)
         with self._opened(base, listing) as holder:
             if not holder.holds(offset):
-                raise self._lost(offset, listing)
+                raise self._lost(offset)
 
-    def _lost(self, offset: int, listing: Listing) -> DataLossError:
-        start = listing.bases[0] if listing.bases else 0
+    def _lost(self, offset: int) -> DataLossError:
+        start = self.start_offset()
         name = f"{self._topic}-{self._partition}"
         return DataLossError(
             f"{name}: records {offset} to {start - 1} are no longer in the log "

@@ -30,7 +30,7 @@ from ..types import Int64s, OffsetPosition, TimeBounds
 from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .index_files import has_sound_indexes, read_index, read_statistics, sealed_index
-from .listing import Listing, ListingCache, file_sizes, log_path
+from .listing import ListedAtOnce, Listing, ListingCache, file_sizes, log_path
 
 if TYPE_CHECKING:
     from ..format import segment_statistics, typed_frames
@@ -184,7 +184,7 @@ class ReadCaches:
         self.times: LruCache[_FileKey, TimeIndex] = LruCache(config.index_cache_segments)
 
 
-class NativeSegments:
+class NativeSegments(ListedAtOnce):
     """The segments of one partition, for its reader. Safe for several threads."""
 
     def __init__(self, vfs: Vfs, directory: str, config: StoreConfig, caches: ReadCaches) -> None:

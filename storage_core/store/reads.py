@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ..errors import (
     OffsetOutOfRangeError,
 )
 from ..format.columns import READ_SCHEMA
+from ..format.file_names import MAX_OFFSET
 from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, FrameCounts, Projection, Selection
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..lazy import LazyModule
@@ -129,7 +131,7 @@ class StoreReads(StoreRequests):
         """The ranges of damaged records that were given up with ``skip_damaged``."""
         reader = self._reader(topic, partition)
         start = reader.start_offset()
-        found = reader.listing().skipped
+        found = reader.part(MAX_OFFSET).skipped
         return [OffsetRange(first, end) for first, end in found if end > start]
 
     def recovery_due(self, topic: str, partition: int) -> bool:
@@ -153,7 +155,14 @@ class StoreReads(StoreRequests):
         """
         self._reader(topic, partition).require_sound_end()
 
-    def segments(self, topic: str, partition: int, *, by_names: bool = False) -> list[SegmentInfo]:
+    def segments(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        by_names: bool = False,
+        offsets: OffsetRange | None = None,
+    ) -> list[SegmentInfo]:
         """The segments below the high watermark.
 
         Args:
@@ -161,10 +170,13 @@ class StoreReads(StoreRequests):
             partition: One of its partitions.
             by_names: Open no file: take each segment to end where the next one begins. A missing
                 file is then seen only by a read. By default the end of each is looked up.
+            offsets: Segments without any of these may be left out, which is faster in large logs.
         """
+        arguments.instance("offsets", offsets, (OffsetRange, NoneType), "an OffsetRange or None")
         with self.reading_once():
             end = self._high_watermark(topic, partition)
-            return self._reader(topic, partition).segments(end, by_names=by_names)
+            reader = self._reader(topic, partition)
+            return reader.segments(end, by_names=by_names, wanted=offsets)
 
     def read_slices(
         self,

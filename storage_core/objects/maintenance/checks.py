@@ -29,7 +29,10 @@ def store_problems(
             yield Problem.from_error(error)
             continue
         for number, partition in enumerate(state.partitions):
-            yield from _partition_problems(backend, topic, number, partition)
+            try:
+                yield from _partition_problems(backend, topic, number, partition)
+            except StorageError as error:  # a manifest is damaged
+                yield replace(Problem.from_error(error), topic=topic, partition=number)
     for group in groups.names():
         try:
             groups.read(group)

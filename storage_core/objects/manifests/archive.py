@@ -8,12 +8,13 @@ replaced since stands in the state, and hides what the manifests say of its offs
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...errors import DamagedMetadataError
 from ...io.caching import LruCache
 from ...types import Int64s, TimeBounds
 from ..backend import ObjectBackend
@@ -25,6 +26,10 @@ _POSITION, _SIZE, _FIRST, _LAST, _COUNT, _SMALLEST, _LARGEST = range(_BLOCK_COLU
 # Blocks of 4,096 slices in memory: 400 kB each.
 _CACHED_BLOCKS = 256
 _CACHED_BYTES = 64 << 20
+
+
+class MissingManifestError(DamagedMetadataError, FileNotFoundError):
+    """A manifest is gone: later commits have replaced it, or else the log is damaged."""
 
 
 class Manifest(NamedTuple):
@@ -80,8 +85,8 @@ def manifest_from(fields: Mapping[str, Any]) -> Manifest:
 class ManifestReader:
     """Reads manifests, which never change. Safe for several threads.
 
-    The first block that is wanted of a manifest is read alone, for a lookup. With the second one
-    the whole manifest is read, while there is room for it: a plan wants all of its blocks.
+    The first blocks that are wanted of a manifest are read alone, for a lookup. The second time all
+    of it is read, while there is room: a plan wants all blocks.
     """
 
     def __init__(self, backend: ObjectBackend) -> None:
@@ -89,16 +94,24 @@ class ManifestReader:
         self._blocks: LruCache[tuple[str, int], SliceColumns] = LruCache(_CACHED_BLOCKS)
         self._lock = threading.Lock()
         self._asked: set[str] = set()
-        self._whole: OrderedDict[str, memoryview] = OrderedDict()
+        self._whole: dict[str, memoryview] = {}
 
-    def columns(self, found: Manifest, low: int, high: int) -> Iterator[SliceColumns]:
-        """The blocks from ``low`` to ``high`` (exclusive).
+    def columns(self, found: Manifest, low: int, high: int) -> list[SliceColumns]:
+        """The blocks from ``low`` to ``high`` (exclusive), with at most one request.
 
         Raises:
-            FileNotFoundError: another manifest has taken its place since.
+            MissingManifestError: another manifest has taken its place since.
         """
-        for at in range(low, high):
-            yield self._blocks.get((found.key, at), lambda at=at: self._block(found, at))  # type: ignore[misc]
+        fetched: list[tuple[int, memoryview]] = []
+
+        def decoded(at: int) -> SliceColumns:
+            if not fetched:
+                fetched.append(self._bytes(found, at, high))
+            first, data = fetched[0]
+            begin = int(found.blocks[at, _POSITION]) - first
+            return decode_block(data[begin : begin + int(found.blocks[at, _SIZE])], found.key)
+
+        return [self._blocks.get((found.key, at), partial(decoded, at)) for at in range(low, high)]
 
     def stream(self, found: Manifest) -> Iterator[SliceColumns]:
         """All blocks, with one request, and none of them kept in memory."""
@@ -106,7 +119,8 @@ class ManifestReader:
         for data in split_blocks(whole, found.blocks):
             yield decode_block(data, found.key)
 
-    def _block(self, found: Manifest, at: int) -> SliceColumns:
+    def _bytes(self, found: Manifest, low: int, high: int) -> tuple[int, memoryview]:
+        """Bytes with some blocks, and their position in the manifest."""
         with self._lock:
             whole, asked = self._whole.get(found.key), found.key in self._asked
             self._asked.add(found.key)
@@ -114,22 +128,25 @@ class ManifestReader:
             whole = self._fetch(found, 0, len(found.blocks))
             with self._lock:
                 self._whole[found.key] = whole
-                while sum(map(len, self._whole.values())) > _CACHED_BYTES:
-                    self._whole.popitem(last=False)
-        if whole is None:
-            return decode_block(self._fetch(found, at, at + 1), found.key)
-        begin = int(found.blocks[at, _POSITION] - found.blocks[0, _POSITION])
-        size = int(found.blocks[at, _SIZE])
-        return decode_block(whole[begin : begin + size], found.key)
+        if whole is not None:
+            return int(found.blocks[0, _POSITION]), whole
+        return int(found.blocks[low, _POSITION]), self._fetch(found, low, high)
 
     def _has_room(self, found: Manifest) -> bool:
-        used = sum(map(len, list(self._whole.values())))
+        with self._lock:
+            used = sum(map(len, self._whole.values()))
         return used + int(found.blocks[:, _SIZE].sum()) <= _CACHED_BYTES
 
     def _fetch(self, found: Manifest, low: int, high: int) -> memoryview:
         begin = int(found.blocks[low, _POSITION])
         size = int(found.blocks[low:high, _SIZE].sum())
-        return self._backend.get_ranges(found.key, [(begin, size)]).pieces[0]
+        try:
+            return self._backend.get_ranges(found.key, [(begin, size)]).pieces[0]
+        except FileNotFoundError as error:
+            raise MissingManifestError(
+                f"the manifest {found.key} is missing. Restore the object from a copy.",
+                path=found.key,
+            ) from error
 
 
 class Archive:
@@ -158,7 +175,7 @@ class Archive:
     def slices_of(self, number: int, partition: int) -> list[Slice]:
         """The slices of a partition in one manifest, as it says."""
         found = self.manifests[number]
-        parts = list(self.reader.columns(found, *found.blocks_of(partition)))
+        parts = self.reader.columns(found, *found.blocks_of(partition))
         return [each for part in parts for each in part.slices(partition)]
 
     def columns(self, number: int) -> SliceColumns:

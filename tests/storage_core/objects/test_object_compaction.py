@@ -119,7 +119,7 @@ def test_many_slices_are_replaced_by_few_objects(tmp_path: Path) -> None:
     store = make(tmp_path, numbered(30, keys=2))
     commits = len(list(tmp_path.glob("logs/*/*.commit")))
     store.compact(TOPIC)
-    assert len(list(tmp_path.glob("data/*/rewrite/*"))) == 1
+    assert len(list(tmp_path.glob("data/*/*.frames"))) == 1
     assert len(list(tmp_path.glob("logs/*/*.commit"))) == commits + 1
 
 
@@ -150,7 +150,7 @@ def test_slices_that_are_gone_meanwhile_are_left_alone(
 
 def test_a_missing_object_stops_it_and_nothing_is_called_clean(tmp_path: Path) -> None:
     store = make(tmp_path, [[(b"k", b"1" * (2 << 20))], [(b"k", b"2")]])
-    (large,) = tmp_path.glob("data/*/append/*")
+    (large,) = tmp_path.glob("data/*/*.frames")
     large.rename(tmp_path / "away")
     with pytest.raises(DamagedLogError, match="is missing"):
         store.compact(TOPIC)
