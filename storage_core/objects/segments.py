@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BrokenFrameError, DamagedMetadataError
+from ..errors import BrokenFrameError
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
 from ..format.typed_frames import bounds_of_place
@@ -16,7 +16,7 @@ from ..segments.listing import Listing
 from ..segments.segment_reader import FrameReader
 from ..types import OffsetPosition, TimeBounds
 from .backend import ObjectBackend
-from .manifests.archive import MissingManifestError
+from .document import damaged
 from .object_source import ObjectSource
 from .reads.read_ahead import ReadAhead
 from .slices import Place, Slice, parse_path
@@ -143,7 +143,7 @@ class ObjectSegments:
                 continue
             try:
                 yield self._window(state, number).listing
-            except MissingManifestError:  # another manifest has the slices by now
+            except FileNotFoundError:  # another manifest has the slices by now
                 place = max(low, state.start)
                 while place < min(high, end):
                     found = self.part(place)
@@ -168,10 +168,10 @@ class ObjectSegments:
             state = self._state()
             try:
                 return find(state)
-            except MissingManifestError as error:
+            except FileNotFoundError as error:
                 self._refresh()
                 if self._state().archive is state.archive:
-                    raise DamagedMetadataError(str(error), path=error.path) from error
+                    raise damaged(error.filename, "the manifest is missing") from error
 
     def open(self, base: int, listing: Listing) -> SliceReader:
         path = listing.path(base)
@@ -184,7 +184,7 @@ class ObjectSegments:
             return nowhere
         try:
             return self._at(self._state(), base).bounds.get(path, nowhere)
-        except MissingManifestError:
+        except FileNotFoundError:
             return nowhere
 
     def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:

@@ -94,7 +94,7 @@ class PartitionState:
         """All slices of this state; it reads manifests.
 
         Raises:
-            MissingManifestError: a manifest is gone; later commits may have replaced it.
+            FileNotFoundError: a manifest is gone; later commits may have replaced it.
         """
         if self.archived <= self.start:
             return self.loaded()

@@ -132,6 +132,11 @@ class PartitionReader:
         with typed_metadata_errors(self._topic):
             return self._segments.part(offset)
 
+    def skipped(self) -> list[OffsetRange]:
+        """The ranges of damaged records in the log that were given up."""
+        found, start = self.part(MAX_OFFSET).skipped, self.start_offset()
+        return [OffsetRange(first, end) for first, end in found if end > start]
+
     def _parts(self, end: int, times: TimeBounds = _ALWAYS, start: int = 0) -> list[Listing]:
         with typed_metadata_errors(self._topic):
             return list(self._segments.parts(start, end, times))
@@ -139,7 +144,6 @@ class PartitionReader:
     def segments(
         self,
         end: int,
-        *,
         by_names: bool = False,
         wanted: OffsetRange | None = None,
     ) -> list[SegmentInfo]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 from .. import arguments
 from ..errors import ConfigError, InvalidRecordError, PartitionNotFoundError
 from ..format.columns import microseconds
-from ..types import SegmentInfo
+from ..types import OffsetRange, SegmentInfo
+
+Offsets: TypeAlias = OffsetRange | None
 
 
 def moment(timestamp: int | datetime) -> int:
@@ -20,6 +23,12 @@ def moment(timestamp: int | datetime) -> int:
             f"timestamp must be a datetime or integer microseconds, got {timestamp!r}."
         )
     return found
+
+
+def wanted_offsets(offsets: Offsets) -> Offsets:
+    """A range of offsets, or none."""
+    arguments.instance("offsets", offsets, (OffsetRange, type(None)), "an OffsetRange or None")
+    return offsets
 
 
 def require_one_of(partitions: int, topic: str, partition: int) -> None:

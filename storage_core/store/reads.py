@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from types import NoneType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from ..errors import (
     OffsetOutOfRangeError,
 )
 from ..format.columns import READ_SCHEMA
-from ..format.file_names import MAX_OFFSET
 from ..format.selection import RECORD_FIELDS, SYSTEM_FIELDS, FrameCounts, Projection, Selection
 from ..io.io_errors import typed_metadata_errors, typed_read_errors
 from ..lazy import LazyModule
@@ -34,6 +32,7 @@ from ..types import (
 )
 from ..vfs import Vfs
 from . import read_arguments
+from .read_arguments import Offsets
 from .requests import StoreRequests
 
 if TYPE_CHECKING:
@@ -129,10 +128,7 @@ class StoreReads(StoreRequests):
 
     def skipped(self, topic: str, partition: int) -> list[OffsetRange]:
         """The ranges of damaged records that were given up with ``skip_damaged``."""
-        reader = self._reader(topic, partition)
-        start = reader.start_offset()
-        found = reader.part(MAX_OFFSET).skipped
-        return [OffsetRange(first, end) for first, end in found if end > start]
+        return self._reader(topic, partition).skipped()
 
     def recovery_due(self, topic: str, partition: int) -> bool:
         """Whether the last writer crashed, so that the high watermark may be too low."""
@@ -156,12 +152,7 @@ class StoreReads(StoreRequests):
         self._reader(topic, partition).require_sound_end()
 
     def segments(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        by_names: bool = False,
-        offsets: OffsetRange | None = None,
+        self, topic: str, partition: int, *, by_names: bool = False, offsets: Offsets = None
     ) -> list[SegmentInfo]:
         """The segments below the high watermark.
 
@@ -170,13 +161,12 @@ class StoreReads(StoreRequests):
             partition: One of its partitions.
             by_names: Open no file: take each segment to end where the next one begins. A missing
                 file is then seen only by a read. By default the end of each is looked up.
-            offsets: Segments without any of these may be left out, which is faster in large logs.
+            offsets: Segments without any of these may be left out.
         """
-        arguments.instance("offsets", offsets, (OffsetRange, NoneType), "an OffsetRange or None")
+        wanted = read_arguments.wanted_offsets(offsets)
         with self.reading_once():
             end = self._high_watermark(topic, partition)
-            reader = self._reader(topic, partition)
-            return reader.segments(end, by_names=by_names, wanted=offsets)
+            return self._reader(topic, partition).segments(end, by_names, wanted)
 
     def read_slices(
         self,

@@ -13,6 +13,7 @@ from storage_core.format import lock_state as state
 from storage_core.format import segment_statistics
 from storage_core.format.buffer_encodings import delta, dictionary
 from storage_core.format.columns import Columns
+from storage_core.format.compression import decompress
 from storage_core.format.frame import (
     HEADER_BYTES,
     check_frame,
@@ -22,6 +23,9 @@ from storage_core.format.frame import (
     unpack_header,
 )
 from storage_core.format.typed_body import decode_columns, encode_body
+from storage_core.objects.manifests.block import columns_of, decode_block, encode_block
+from storage_core.objects.manifests.table import slices_in
+from storage_core.objects.slices import Slice
 from storage_core.schema.conform import conform
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.keys import key_bytes
@@ -97,7 +101,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_every_example_of_the_document_is_compared() -> None:
-    others = ["frame", "key", "typed-body", "stats", *ENCODED]
+    others = ["frame", "key", "typed-body", "stats", "manifest-block", *ENCODED]
     assert sorted(blocks("hex")) == sorted([*HEX_FILES, *others])
     assert sorted(blocks("json")) == sorted(JSON_FILES)
 
@@ -173,6 +177,22 @@ class Bytes:
 
     def read(self, position: int, size: int) -> memoryview:
         return self._data[position : position + size]
+
+
+def test_the_block_of_a_manifest_reads_as_the_document_says() -> None:
+    shown = shown_bytes("manifest-block")
+    at = 1_767_225_600_000_000
+    first = Slice(
+        0, 100, "data/2026010100/load/a.frames", 0, 5000, 0, 0, 100, at, at + 10**6, 0x11111111
+    )
+    second = first._replace(base=100, end=300, key=first.key.replace("a.", "b."), size=9000)
+    second = second._replace(records=200, smallest=at + 2 * 10**6, largest=at + 3 * 10**6)
+    slices = [(0, first), (0, second._replace(checksum=0x22222222))]
+    assert list(slices_in(decode_block(memoryview(shown), "example"))) == slices
+    # The compressed bytes may differ from one release of zstd to the next.
+    written = encode_block(columns_of(slices))
+    plain = [decompress(pa.py_buffer(each[16:]), 2, 259).to_pybytes() for each in (shown, written)]
+    assert plain[0] == plain[1]
 
 
 def test_encoded_buffers_are_what_the_engine_writes() -> None:

@@ -12,6 +12,7 @@ from ...io.io_errors import typed_read_errors
 from ...types import Problem
 from ..backend import ObjectBackend
 from ..catalog import ObjectCatalog
+from ..document import damaged
 from ..groups import ObjectGroups
 from ..object_source import ObjectSource
 from ..slices import Slice, parse_path
@@ -31,7 +32,9 @@ def store_problems(
         for number, partition in enumerate(state.partitions):
             try:
                 yield from _partition_problems(backend, topic, number, partition)
-            except StorageError as error:  # a manifest is damaged
+            except (StorageError, FileNotFoundError) as error:  # of a manifest
+                if isinstance(error, FileNotFoundError):
+                    error = damaged(error.filename, "the manifest is missing")
                 yield replace(Problem.from_error(error), topic=topic, partition=number)
     for group in groups.names():
         try:

@@ -7,6 +7,7 @@ replaced since stands in the state, and hides what the manifests say of its offs
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DamagedMetadataError
 from ...io.caching import LruCache
 from ...types import Int64s, TimeBounds
 from ..backend import ObjectBackend
@@ -26,10 +26,6 @@ _POSITION, _SIZE, _FIRST, _LAST, _COUNT, _SMALLEST, _LARGEST = range(_BLOCK_COLU
 # Blocks of 4,096 slices in memory: 400 kB each.
 _CACHED_BLOCKS = 256
 _CACHED_BYTES = 64 << 20
-
-
-class MissingManifestError(DamagedMetadataError, FileNotFoundError):
-    """A manifest is gone: later commits have replaced it, or else the log is damaged."""
 
 
 class Manifest(NamedTuple):
@@ -100,7 +96,7 @@ class ManifestReader:
         """The blocks from ``low`` to ``high`` (exclusive), with at most one request.
 
         Raises:
-            MissingManifestError: another manifest has taken its place since.
+            FileNotFoundError: another manifest has taken its place since.
         """
         fetched: list[tuple[int, memoryview]] = []
 
@@ -143,10 +139,7 @@ class ManifestReader:
         try:
             return self._backend.get_ranges(found.key, [(begin, size)]).pieces[0]
         except FileNotFoundError as error:
-            raise MissingManifestError(
-                f"the manifest {found.key} is missing. Restore the object from a copy.",
-                path=found.key,
-            ) from error
+            raise FileNotFoundError(errno.ENOENT, "the manifest is missing", found.key) from error
 
 
 class Archive:

@@ -22,10 +22,10 @@ from ..state import Commit, LogState, PartitionState
 from .archive import Archive, Manifest, ManifestReader
 from .block import BASE, END, PARTITION, SliceColumns, columns_of, encode_manifest, joined
 
-# A checkpoint of so many slices is read in some milliseconds.
+# A checkpoint with this number of slices is read in some milliseconds.
 LOADED_SLICES = 2048
 _FAN, _LARGEST_MERGE = 8, 1 << 17
-# So many slices may hide others in manifests, before these are written again.
+# This number of slices may hide others in manifests, before these are written again.
 _MOST_HIDING = 1 << 16
 
 
@@ -51,7 +51,7 @@ class Move(NamedTuple):
 
 
 def is_due(state: LogState) -> bool:
-    """Whether the state has so many slices that some of them should be moved."""
+    """Whether the state has more slices than a checkpoint should hold."""
     loaded = sum(each.count for each in state.partitions)
     if loaded <= LOADED_SLICES:
         return False

@@ -22,7 +22,7 @@ def table(state: LogState, times: TimeBounds | None = None) -> Iterator[SliceCol
             without any are not read.
 
     Raises:
-        MissingManifestError: a manifest is gone; later commits may have replaced it.
+        FileNotFoundError: a manifest is gone; later commits may have replaced it.
     """
     before = np.zeros(len(state.partitions), np.int64)
     for found in state.manifests:
