@@ -17,7 +17,7 @@ from ..io.caching import LruCache
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import KAFKA_NAMES, base_of
-from ..segments.listing import Listing, ListingCache, file_sizes
+from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .checkpoints import Checkpoints, PartitionFiles, first_epoch_start
@@ -43,7 +43,7 @@ class KafkaCaches:
         self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
 
 
-class KafkaSegments:
+class KafkaSegments(ListedAtOnce):
     """Reading side of one partition. Safe for several threads."""
 
     def __init__(
