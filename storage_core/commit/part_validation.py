@@ -142,7 +142,7 @@ def _verify(
             and typed_frames.schema_version(header, data[HEADER_BYTES:]) != part.schema
         ):
             raise ValueError(f"the frame at byte {position} does not name schema {part.schema}")
-        if part.schema is not None and schemas_of is not None:
+        if not records and part.schema is not None and schemas_of is not None:
             _verify_schema(part, topic, schemas_of(part.topic).get(part.schema))
         if header.length != size or header.relative_offset != records or header.columns & SPARSE:
             raise ValueError(f"the frame at byte {position} is not the one that was staged there")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..format.numbers import bounds_of, number_column, starts_of
+from ..format.numbers import bounds_of, joined_starts, number_column, starts_of
 from ..types import Int64s, Integers
 from .fields import SchemaVersion
 from .nesting import entries_of
@@ -29,7 +29,7 @@ class TypedRows:
         schema: SchemaVersion,
         arrays: Sequence[pa.Array | None],
         count: int,
-        bounds: Int64s | None = None,
+        bounds: Integers | None = None,
     ) -> None:
         self.schema = schema
         self.arrays = tuple(arrays)
@@ -37,7 +37,7 @@ class TypedRows:
         self._bounds = bounds
 
     @property
-    def bounds(self) -> Int64s:
+    def bounds(self) -> Integers:
         """Where each row begins when all are laid end to end, and where the last one ends.
 
         Counts the bytes of values, 4 for each text, list or map, and nothing for what is null in
@@ -97,7 +97,7 @@ def concat(parts: Sequence[TypedRows]) -> TypedRows:
     ]
     bounds = None
     if all(part._bounds is not None for part in parts):
-        bounds = bounds_of(np.concatenate([np.diff(part.bounds) for part in parts]))
+        bounds = joined_starts([part.bounds for part in parts], np.int64)
     return TypedRows(schema, arrays, sum(part.count for part in parts), bounds)
 
 
@@ -106,15 +106,18 @@ def _without_columns(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
 
 
-def row_bounds(arrays: Sequence[pa.Array | None], count: int) -> Int64s:
+def row_bounds(arrays: Sequence[pa.Array | None], count: int) -> Integers:
     """Where each row begins when all are laid end to end, and where the last one ends."""
     width = 0
     varying: list[Integers] = []
     for array in arrays:
         if array is not None:
             width += _split_widths(array, varying)
-    bounds: Int64s = np.arange(count + 1, dtype=np.int64)
-    bounds *= width
+    largest = width * count + sum(int(edges[-1]) for edges in varying)
+    # numpy adds numbers of 32 bits several times as fast.
+    kind = np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+    bounds: Integers = np.arange(count + 1, dtype=kind)
+    bounds *= kind(width)
     for edges in varying:
         bounds += edges
     return bounds

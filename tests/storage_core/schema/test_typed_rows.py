@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from storage_core.schema.fields import SchemaVersion, from_arrow
-from storage_core.schema.rows import TypedRows, concat
+from storage_core.schema.rows import TypedRows, concat, row_bounds
 
 SCHEMA = pa.schema(
     [
@@ -87,3 +87,14 @@ def test_rows_of_two_schemas_are_not_joined() -> None:
     empty = [None] * len(SCHEMA)
     with pytest.raises(ValueError, match=r"versions \[1, 2\]"):
         concat([TypedRows(one, empty, 1), TypedRows(two, empty, 1)])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_rows_of_two_billion_bytes_and_more_are_counted_right(columns: int) -> None:
+    """Only the offsets are looked at: nothing touches the zeros, so they take no memory."""
+    size = 2**31 - 1 - 8
+    offsets = pa.py_buffer(np.array([0, 3, size], dtype=np.int32))
+    zeros = pa.py_buffer(np.zeros(size, dtype=np.uint8))
+    column = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, zeros])
+    found = row_bounds([column] * columns, 2)
+    assert found.tolist() == [0, (3 + 4) * columns, (size + 8) * columns]
