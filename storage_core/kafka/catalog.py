@@ -27,7 +27,8 @@ class KafkaCatalog:
 
     def names(self) -> list[str]:
         """All topics; internal ones (``__…``) only when asked for."""
-        return [name for name in self._numbers() if self._internal or not name.startswith("__")]
+        found = KAFKA_NAMES.topics(self._vfs)
+        return [name for name in found if self._internal or not name.startswith("__")]
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic that are in this directory."""

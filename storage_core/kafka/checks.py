@@ -35,6 +35,7 @@ def verify(of: PartitionFiles, segments: KafkaSegments, base: int, listing: List
 
 def partition_problems(of: PartitionFiles, segments: KafkaSegments) -> Iterator[Problem]:
     """What is wrong with a partition."""
+    found = False
     try:
         listing = segments.listing()
         for base in listing.bases:
@@ -43,8 +44,10 @@ def partition_problems(of: PartitionFiles, segments: KafkaSegments) -> Iterator[
             except FileNotFoundError:
                 continue  # retention has removed it since it was listed
             except StorageError as error:
+                found = True
                 yield _of(error, of)
-        segments.raise_damage()
+        if not found:
+            segments.raise_damage()
     except StorageError as error:
         yield _of(error, of)
 

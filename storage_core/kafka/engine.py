@@ -151,7 +151,7 @@ class KafkaEngine:
             return found
 
     def _only_objects(self) -> ConfigError:
-        return ConfigError(f"{self._vfs.root} has files, not objects. This is for layout objects.")
+        return ConfigError("layout kafka has files, not objects. This is for layout objects.")
 
 
 def open_engine(

@@ -48,6 +48,9 @@ class KafkaMaintenance(FileMaintenance):
     def require_deletable(self) -> None:
         self._refuse("retention and kafka-delete-records")
 
+    def expired(self, keep_from: int | None) -> NoReturn:  # noqa: ARG002
+        self._refuse("retention")
+
     def retain(self, keep_from: int | None) -> NoReturn:  # noqa: ARG002
         self._refuse("retention")
 

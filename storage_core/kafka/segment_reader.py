@@ -130,7 +130,8 @@ class KafkaSegment:
         while True:
             data = self._source.read(position, wanted)
             walked = self._walk(data, position, due)
-            at_end = position + len(data) >= self._source.size
+            # A file that is cut while it is read gives less than it should.
+            at_end = len(data) < wanted or position + len(data) >= self._source.size
             if not at_end and walked.ending is not Ending.DAMAGED:
                 if len(walked.batches) < 2:
                     wanted *= 2

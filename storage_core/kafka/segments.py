@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..brokers.codecs.rows import Ending
-from ..errors import BrokenFrameError, DataLossError
+from ..errors import BrokenFrameError, DamagedLogError, DataLossError
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, SparseIndex
@@ -29,6 +29,7 @@ from .transactions import OpenTransactions, Outcomes
 _log = logging.getLogger("storage_core")
 _MAX_INDEX_BYTES = 1 << 30
 _FileKey = tuple[str, FileStat]
+_SWAP = ".log.swap"
 REMOTE = "remote"
 """In the place of a file name: segments that only the broker's remote storage has."""
 _NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
@@ -82,6 +83,9 @@ class KafkaSegments(ListedAtOnce):
     def _list(self, directory: str) -> Listing:
         found = KAFKA_NAMES.segments(self._vfs, self._of.topic, self._of.partition)
         names = tuple(each.name for each in found)
+        swaps = [base for base in self._swaps() if found and base < found[0].number]
+        if swaps:
+            raise self._swapping(swaps[0])
         return Listing(directory, tuple(each.number for each in found), names=names)
 
     def _from_start(self, files: Listing, start: int | None) -> Listing:
@@ -220,21 +224,26 @@ class KafkaSegments(ListedAtOnce):
         known = self._open
         if known is None or known.end > high_watermark:
             known = self._from_snapshot(high_watermark)
-        self._damage = None
-        try:
-            if known.end < high_watermark:
-                for chunk in self.chunks_from(known.end):
+        damage: tuple[str, BrokenFrameError] | None = None
+        start: int | None = known.end
+        while start is not None and start < high_watermark:
+            try:
+                for chunk in self.chunks_from(start):
                     known = known.after(chunk, high_watermark)
                     if chunk.due >= high_watermark:
                         break
-        except BrokenFrameError as error:
-            listing = self.listing()
-            path = listing.path(listing.bases[max(0, listing.holding(error.offset or 0))])
-            self._damage = (path, error)
-        self._open = known
+                break
+            except BrokenFrameError as error:
+                # A read stops there. What it starts after the damage may go on.
+                listing, offset = self.listing(), max(start, error.offset or 0)
+                damage = (listing.path(listing.bases[max(0, listing.holding(offset))]), error)
+                start = listing.following(offset)
+        self._open = known if damage is None else None
         # A file that was cut has no damage to find: the read will not get to the end.
-        end = high_watermark if self._damage is None else min(known.end, high_watermark)
-        return min(end, known.lowest)
+        end = known.end if damage is not None and start is None else high_watermark
+        stable = min(end, known.lowest, high_watermark)
+        self._damage = damage if stable < high_watermark else None
+        return stable
 
     def _from_snapshot(self, high_watermark: int) -> OpenTransactions:
         """The open transactions at the last snapshot of the producers below an offset."""
@@ -318,6 +327,9 @@ class KafkaSegments(ListedAtOnce):
 
     def _require_compacted(self, path: str, segment: KafkaSegment, start: int, end: int) -> None:
         """Raise unless compaction may have removed offsets that no batch has."""
+        swaps = [base for base in self._swaps() if start <= base < end]
+        if swaps:
+            raise self._swapping(swaps[0])
         if self._is_compacted(segment):
             return
         if segment.edges.limit == MAX_OFFSET:
@@ -334,6 +346,23 @@ class KafkaSegments(ListedAtOnce):
             partition=self._of.partition,
             path=path,
             offset=start,
+        )
+
+    def _swaps(self) -> list[int]:
+        """Bases of cleaned segments that the broker was putting in the place of others."""
+        names = self._vfs.listdir(self._of.name)
+        stems = [name.removesuffix(_SWAP) for name in names if name.endswith(_SWAP)]
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def _swapping(self, base: int) -> DamagedLogError:
+        name = f"{self._of.name}/{base:020d}{_SWAP}"
+        return DamagedLogError(
+            f"{self._of.name}: the broker was replacing segments by {name}, and did not finish. "
+            f"Start the broker once, or rename the file to {name.removesuffix('.swap')}.",
+            topic=self._of.topic,
+            partition=self._of.partition,
+            path=name,
+            offset=base,
         )
 
     def _remote(self, base: int) -> DataLossError:

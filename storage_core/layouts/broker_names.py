@@ -87,11 +87,17 @@ def _directories(vfs: Vfs, parent: str) -> list[str]:
     prefix = f"{parent}/" if parent else ""
     found = []
     for name in list_directory(vfs, parent):
-        if _TOPIC.fullmatch(name) and name not in (".", "..", STATE_DIRECTORY):
-            stat = vfs.stat(prefix + name)
-            if stat is not None and stat.kind == "directory":
-                found.append(name)
+        if not _TOPIC.fullmatch(name) or name in (".", "..", STATE_DIRECTORY):
+            continue
+        if is_directory(vfs, prefix + name):
+            found.append(name)
     return sorted(found)
+
+
+def is_directory(vfs: Vfs, path: str) -> bool:
+    """Whether there is a directory."""
+    stat = vfs.stat(path)
+    return stat is not None and stat.kind == "directory"
 
 
 def _sorted(found: list[SegmentName]) -> list[SegmentName]:
@@ -223,7 +229,7 @@ class KafkaNames:
         found: dict[str, list[int]] = {}
         for name in list_directory(vfs, ""):
             match = _KAFKA_DIRECTORY.fullmatch(name)
-            if match:
+            if match and is_directory(vfs, name):
                 found.setdefault(match[1], []).append(int(match[2]))
         return {topic: sorted(found[topic]) for topic in sorted(found)}
 

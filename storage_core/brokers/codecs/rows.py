@@ -227,8 +227,9 @@ def offsets_at(data: Data, positions: Int64s) -> Int64s:
 
 def header_type(fmt: RowFormat) -> np.dtype[np.void]:
     """The fields of a record header."""
-    fields = [("length", ">u4"), ("offset", ">u8")]
-    return np.dtype(fields if fmt.has_offset else fields[:1])
+    if fmt.has_offset:
+        return np.dtype([("length", ">u4"), ("offset", ">u8")])
+    return np.dtype({"names": ["length"], "formats": [">u4"], "itemsize": fmt.header_bytes})
 
 
 def unaligned(data: Data, kind: str) -> npt.NDArray[np.generic]:

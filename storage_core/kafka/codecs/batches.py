@@ -168,8 +168,10 @@ def walk_batches(data: memoryview, entries: Int64s, bounds: Bounds) -> Walked:
     intact = bool(_checked(data, heads[count:], positions[count:][:1], ends[count:][:1]))
     due = bounds.due if count == 0 else int(batches.last[count - 1]) + 1
     reason = _reason(heads[count], batches, count, bounds._replace(due=due), intact=intact)
-    if count and intact and batches.base[count] < due:
-        count -= 1  # no checksum tells which of the two has the wrong offsets
+    if count and intact and 0 <= batches.base[count] < due:
+        before = bounds.due if count == 1 else int(batches.last[count - 2]) + 1
+        # No checksum tells which of the two has the wrong offsets, but one may fit to those before.
+        count -= batches.base[count - 1] != before
     return Walked(batches[:count], int(positions[count]), Ending.DAMAGED, reason)
 
 

@@ -14,6 +14,7 @@ import binascii
 import uuid
 
 from ...errors import DamagedMetadataError
+from ...format.file_names import MAX_OFFSET
 
 Offsets = dict[tuple[str, int], int]
 
@@ -27,9 +28,12 @@ def parse_offsets(data: bytes, path: str) -> Offsets:
     found: Offsets = {}
     for line in _entries(data, path):
         fields = line.split(" ")
-        if len(fields) != 3 or not all(field.isdigit() for field in fields[1:]):
+        if len(fields) != 3 or not all(map(_is_number, fields[1:])):
             raise _damaged(path, f"line {line!r}, expected a topic, a partition and an offset")
-        found[fields[0], int(fields[1])] = int(fields[2])
+        key = (fields[0], int(fields[1]))
+        if key in found:
+            raise _damaged(path, f"{fields[0]}-{fields[1]} twice")
+        found[key] = int(fields[2])
     return found
 
 
@@ -42,7 +46,7 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     found = []
     for line in _entries(data, path):
         fields = line.split(" ")
-        if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        if len(fields) != 2 or not all(map(_is_number, fields)):
             raise _damaged(path, f"line {line!r}, expected an epoch and an offset")
         found.append((int(fields[0]), int(fields[1])))
     return found
@@ -61,6 +65,10 @@ def parse_topic_id(data: bytes, path: str) -> uuid.UUID:
         return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (ValueError, binascii.Error) as error:
         raise _damaged(path, f"topic_id {text!r}, expected 22 letters and digits") from error
+
+
+def _is_number(text: str) -> bool:
+    return text.isdigit() and len(text) < 20 and int(text) <= MAX_OFFSET
 
 
 def _entries(data: bytes, path: str) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...errors import BrokenFrameError
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-MOST_BYTES = 1 << 30
+MOST_BYTES = 256 << 20
 _XERIAL, _XERIAL_HEADER = b"\x82SNAPPY\0", 16
 _INT32 = struct.Struct(">i")
 _SIZE = struct.Struct("<I")

@@ -116,7 +116,7 @@ class Records:
 
 def groups_of(batches: Batches) -> list[slice]:
     """Runs of batches to decode together; compressed ones count by a usual rate."""
-    sizes = (batches.ends - batches.positions) * np.where(batches.codecs > 0, 4, 1)
+    sizes = (batches.ends - batches.positions) * np.where(batches.codecs > 0, 2, 1)
     edges = np.searchsorted(np.cumsum(sizes), np.arange(GROUP_BYTES, sizes.sum(), GROUP_BYTES))
     places = np.unique(np.concatenate(([0], edges, [len(batches)]))).tolist()
     return [slice(first, last) for first, last in pairwise(places)]

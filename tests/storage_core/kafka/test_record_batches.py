@@ -86,6 +86,15 @@ def test_every_field_of_every_record(codec: str, seed: int) -> None:
     assert decoded(b"".join(encoded), hints.tolist()) == expected(batches)
 
 
+def test_many_small_batches_are_walked_from_the_entries_of_an_index() -> None:
+    rnd = random.Random(6)
+    batches = [Batch(at, [Record(rnd.randbytes(rnd.randrange(90)))]) for at in range(3000)]
+    encoded = [batch.encode() for batch in batches]
+    starts = np.cumsum([len(each) for each in encoded])[:-1]
+    for hints in (starts[::20], starts[::20] + 3, np.sort(rnd.sample(range(starts[-1]), 200))):
+        assert decoded(b"".join(encoded), hints.tolist()) == expected(batches)
+
+
 def test_codecs_may_differ_from_batch_to_batch() -> None:
     records = random_records(random.Random(1), 20)
     batches = [Batch(20 * at, records, codec) for at, codec in enumerate(CODECS * 3)]
