@@ -6,14 +6,16 @@ from storage_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .datasource import register
+    from .stream.lag_listener import LagListener, QueryLag
     from .write.repartition import partition_by_key
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "datasource": "register",
+            "stream.lag_listener": "LagListener QueryLag",
             "write.repartition": "partition_by_key",
         },
     )
 
-__all__ = ["partition_by_key", "register"]
+__all__ = ["LagListener", "QueryLag", "partition_by_key", "register"]

@@ -48,6 +48,7 @@ STORAGE_CORE = {
     "conversion": "copying a directory of any layout into any other that can hold it",
     "cli.common": "what commands share: arguments, output, text forms",
     "cli.inspect": "commands that show what is in a store and change nothing",
+    "cli.metrics": "a store in numbers for Prometheus, printed or served",
     "cli.report": "the report as an HTML page",
     "cli.write": "commands that write topics, records, offsets or a new store",
     "cli.maintain": "commands that check, repair, delete and rewrite segments",

@@ -182,7 +182,12 @@ class BrokerEngine(BaseEngine):
     def log(self, topic: str, partition: int) -> RowLog:
         return self._logs.log(topic, partition)
 
-    def roll(self, topic: str, partition: int) -> bool:
+    def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
+        if begin:
+            raise ConfigError(
+                f"layout {self.name} is what its broker reads, and the broker begins files by "
+                "itself. Segments are sealed by command in native stores."
+            )
         return self.guarded(self.log(topic, partition).roll)
 
     def maintenance(self, topic: str, partition: int) -> BrokerMaintenance:

@@ -17,10 +17,12 @@ from .inspect.ledger import ledger
 from .inspect.overview import describe, topics
 from .inspect.tail import tail
 from .maintain.health import check, repair, scrub
+from .maintain.maintain import maintain
 from .maintain.pending import pending
 from .maintain.retention import gc, retain
-from .maintain.rewrite import compact, merge, recompress
+from .maintain.rewrite import compact, merge, recompress, roll
 from .maintain.skip import skip
+from .metrics.command import metrics
 from .report.command import report
 from .write.append import append
 from .write.convert import convert
@@ -28,12 +30,25 @@ from .write.groups import groups
 from .write.topics import alter, create, delete
 
 _INTERRUPTED = 130
-_SHARED = ("layout", "source_layout", "internal_topics", "isolation", "storage")
+_SHARED = ("layout", "source_layout", "internal_topics", "isolation", "storage", "quiet")
 
 SECTIONS: dict[str, tuple[click.Command, ...]] = {
-    "Inspect": (topics, describe, cat, tail, dump, ledger, report),
+    "Inspect": (topics, describe, cat, tail, dump, ledger, metrics, report),
     "Write": (create, alter, delete, append, groups, convert),
-    "Maintain": (check, repair, skip, pending, scrub, gc, retain, compact, merge, recompress),
+    "Maintain": (
+        check,
+        repair,
+        skip,
+        pending,
+        maintain,
+        scrub,
+        gc,
+        retain,
+        roll,
+        compact,
+        merge,
+        recompress,
+    ),
     "Shell": (completion,),
 }
 
@@ -111,6 +126,7 @@ def cli() -> None:
 
 for _commands in SECTIONS.values():
     for _command in _commands:
+        output.quiet_option(_command)
         # Help shows a command's own options first.
         _command.params.sort(key=lambda parameter: parameter.name in _SHARED)
         cli.add_command(_command)

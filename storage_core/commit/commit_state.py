@@ -24,13 +24,17 @@ else:
 
 
 class PendingCommit(NamedTuple):
-    """A decided commit that is not finished, and how many records it adds to each partition."""
+    """A decided commit that is not finished, and how many records it adds to each partition.
+
+    ``written_us``: when its intent was last written.
+    """
 
     transaction: str
     job: str
     app: str
     version: int
     records: dict[tuple[str, int], int]
+    written_us: int
 
 
 class CommitState:
@@ -118,8 +122,10 @@ class CommitState:
                     for part in intent.partitions
                     if part.parts
                 },
+                written_us,
             )
             for intent in self.intents.pending()
+            if (written_us := self.intents.written_us(intent)) is not None
         ]
 
 

@@ -121,6 +121,12 @@ class Intents:
         except OSError:
             return False
 
+    def written_us(self, intent: Intent) -> int | None:
+        """When an intent was last written; None if it is gone: then its commit is finished."""
+        with typed_metadata_errors():
+            found = self._vfs.stat(self._path(intent.transaction))
+        return None if found is None else found.modified_ns // 1000
+
     def remove(self, intent: Intent) -> None:
         """Remove the intent of a commit whose records and ledger entries are durable."""
         # The replaced one last: until it goes, readers stop where it began.

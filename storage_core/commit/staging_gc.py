@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import NamedTuple
 
 from ..config import StoreConfig
 from ..errors import LockTimeoutError, StorageError
 from ..format.file_names import is_name
 from ..io.durable import remove_tree
-from ..vfs import Vfs
+from ..vfs import FileStat, Vfs
 from .commit_state import CommitState
 
 _log = logging.getLogger("storage_core")
 SWEEP_INTERVAL_S = 3600
+
+
+class StagedJob(NamedTuple):
+    """The staged files of a job, and when the last of them changed."""
+
+    job: str
+    files: int
+    size: int
+    changed_us: int
 
 
 class StagingGc:
@@ -61,6 +71,18 @@ class StagingGc:
         intents.sweep(oldest_us)
         ledger.prune(oldest_us)
 
+    def jobs(self) -> list[StagedJob]:
+        """The jobs that have staged files: they run, or crashed and wait for a sweep."""
+        found = []
+        for job in self._jobs():
+            stats = self._stats(job)
+            if stats:
+                files = [stat for stat in stats if stat.kind == "file"]
+                changed_us = max(stat.modified_ns for stat in stats) // 1000
+                size = sum(stat.size for stat in files)
+                found.append(StagedJob(job, len(files), size, changed_us))
+        return found
+
     def _jobs(self) -> list[str]:
         try:
             return [name for name in self._vfs.listdir(self._state.staging) if is_name(name)]
@@ -69,13 +91,20 @@ class StagingGc:
 
     def _is_abandoned(self, job: str, oldest_us: int) -> bool:
         """Whether neither a job's directory nor a file in it changed since ``oldest_us``."""
+        changed_ns = [stat.modified_ns for stat in self._stats(job)]
+        return bool(changed_ns) and max(changed_ns) // 1000 < oldest_us
+
+    def _stats(self, job: str) -> list[FileStat]:
+        """Of a job's directory and the files in it; none if there is no such directory."""
         directory = f"{self._state.staging}/{job}"
         found = self._vfs.stat(directory)
         if found is None or found.kind != "directory":
-            return False
-        files = [self._vfs.stat(f"{directory}/{name}") for name in self._vfs.listdir(directory)]
-        newest_ns = max(stat.modified_ns for stat in (found, *files) if stat is not None)
-        return newest_ns // 1000 < oldest_us
+            return []
+        try:
+            files = [self._vfs.stat(f"{directory}/{name}") for name in self._vfs.listdir(directory)]
+        except FileNotFoundError:  # deleted meanwhile
+            return []
+        return [stat for stat in (found, *files) if stat is not None]
 
 
 def drop_staging(vfs: Vfs, staging: str, job: str) -> None:

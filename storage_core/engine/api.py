@@ -18,6 +18,7 @@ from ..types import ActiveFile, OffsetRange, Problem, RecoveryReport, SegmentCon
 
 if TYPE_CHECKING:
     from ..commit.ledger import LedgerEntry
+    from ..commit.staging_gc import StagedJob
     from ..format.frame_scan import StoredFrame
     from ..maintenance.partition import PartitionMaintenance
     from ..metadata.consumer_groups import Groups
@@ -92,6 +93,9 @@ class Engine(Protocol):
 
     def pending_commits(self) -> list[PendingCommit]:
         """Commits that are decided and not finished."""
+
+    def staged_jobs(self) -> list[StagedJob]:
+        """Jobs with staged files, where they can be told from others."""
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
@@ -187,7 +191,8 @@ class Engine(Protocol):
     def log(self, topic: str, partition: int) -> Log:
         """The writing side of an existing partition."""
 
-    def roll(self, topic: str, partition: int) -> bool: ...
+    def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
+        """Seal the active segment; ``begin`` also creates the next one."""
 
     def maintenance(self, topic: str, partition: int) -> PartitionMaintenance:
         """Maintenance of an existing partition."""

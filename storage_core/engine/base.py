@@ -70,6 +70,9 @@ class BaseEngine(ABC):
     def pending_commits(self) -> list[PendingCommit]:
         return self.commits.pending()
 
+    def staged_jobs(self) -> list[staging_gc.StagedJob]:
+        return self.staging_gc.jobs()
+
     def check(self) -> Iterator[Problem]:
         """All problems of the directory. Changes nothing."""
         yield from self.log_problems()

@@ -238,9 +238,9 @@ class NativeEngine(BaseEngine):
     def log(self, topic: str, partition: int) -> PartitionLog:
         return self._logs.log(topic, partition)
 
-    def roll(self, topic: str, partition: int) -> bool:
+    def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
         log = self._logs.log(topic, partition)
-        rolled = self._written(log, log.roll)
+        rolled = self._written(log, partial(log.roll, begin=begin))
         self._logs.checkpoint([log])
         return rolled
 

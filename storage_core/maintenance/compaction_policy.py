@@ -15,6 +15,7 @@ from ..config import StoreConfig
 from ..errors import DamagedMetadataError
 from ..io import json_files
 from ..vfs import Vfs
+from .report import NOTHING_SEALED
 from .segment_files import Segment
 
 _FORMAT = 1
@@ -153,7 +154,7 @@ class LogToClean(Generic[Segment]):
     def why_not_due(self, min_dirty_ratio: float) -> str:
         """Why a partition is not compacted now, for people."""
         if not self.segments:
-            return "no segment is sealed yet"
+            return NOTHING_SEALED
         if not self.dirty_bytes:
             return "nothing is new"
         return f"{self.dirty_ratio:.0%} is new, less than {min_dirty_ratio:.0%}"

@@ -14,6 +14,7 @@ from ..vfs import Vfs
 # A request to stop is seen after this time, however low the rate.
 _NAP_S = 0.2
 STOPPED = "stopped"
+NOTHING_SEALED = "no segment is sealed yet"
 Action = Literal["retain", "delete_records", "merge", "recompress", "compact", "scrub"]
 
 

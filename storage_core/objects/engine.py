@@ -10,6 +10,7 @@ from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
 from ..commit.protocol import CommitRequest, CommitResult
 from ..commit.staging import StageCheck
+from ..commit.staging_gc import StagedJob
 from ..config import StoreConfig
 from ..engine.base import no_columns, require_kind
 from ..errors import (
@@ -385,6 +386,10 @@ class ObjectEngine:
         """None: a commit is one step."""
         return []
 
+    def staged_jobs(self) -> list[StagedJob]:
+        """None: the objects of jobs stand together. Those that no log names are garbage."""
+        return []
+
     def ledger(self) -> list[LedgerEntry]:
         return [
             entry._replace(topic=topic, topic_uuid=str(state.topic and state.topic.uuid))
@@ -399,7 +404,7 @@ class ObjectEngine:
         append = partial(self.append, topic, partition)
         return ObjectLog(log.prefix, config, partial(_partition, log, partition), append)
 
-    def roll(self, topic: str, partition: int) -> bool:
+    def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:  # noqa: ARG002
         """Nothing to seal: no slice ever grows."""
         _require_partition(topic, self.topic(topic), partition)
         return False

@@ -19,6 +19,7 @@ from ..lazy import LazyModule
 from .reads import StoreReads
 
 if TYPE_CHECKING:
+    from ..commit.staging_gc import StagedJob
     from ..maintenance import report
     from ..maintenance.partition import PartitionMaintenance
     from ..maintenance.report import Pace, Stop, UpkeepReport, Watch
@@ -77,6 +78,14 @@ class StoreMaintenance(StoreReads):
             self._require_writable()
         with typed_write_errors("collecting garbage"):
             return self._engine.collect_garbage(dry_run=dry_run)
+
+    def staged_jobs(self) -> list[StagedJob]:
+        """Jobs with staged files: they run, or crashed. None in layout ``objects``.
+
+        A commit removes what is older than ``staging_ttl_ms``.
+        """
+        with typed_metadata_errors():
+            return self._engine.staged_jobs()
 
     def retain(
         self, topic: str | None = None, *, dry_run: bool = False

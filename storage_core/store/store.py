@@ -392,11 +392,22 @@ class Store(StoreMaintenance):
         self._require_writable()
         self._engine.flush_partition(topic, partition)
 
-    def roll(self, topic: str, partition: int) -> bool:
-        """Seal the active segment of a partition. False if it was empty."""
+    def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
+        """Seal the active segment of a partition. False if it was empty.
+
+        Args:
+            topic: An existing topic.
+            partition: One of its partitions.
+            begin: Also create the next, empty segment. Maintenance leaves the last segment alone,
+                sealed or not; with this it takes the sealed one. Not in a broker's directory.
+
+        Raises:
+            ConfigError: ``begin`` in a broker's directory.
+        """
+        arguments.instance("begin", begin, bool, "True or False")
         self._require_writable()
         self._require_partition(topic, partition)
-        return self._engine.roll(topic, partition)
+        return self._engine.roll(topic, partition, begin=begin)
 
     def repair(self) -> list[RecoveryReport]:
         """Recover every partition now, and rewrite indexes, high watermarks and checkpoint.

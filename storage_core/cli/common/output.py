@@ -18,6 +18,9 @@ OK, PROBLEMS, USAGE = 0, 1, 2
 """Exit codes: success; a problem, a missing thing or a declined question; wrong usage."""
 
 
+_QUIET = "cursus.quiet"
+
+
 def console() -> Console:
     """Standard output; outside a terminal so wide that no line wraps."""
     width = None if sys.stdout.isatty() else 10_000
@@ -62,10 +65,28 @@ def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
+def quiet_option(command: click.Command) -> click.Command:
+    """Add ``--quiet`` to a command: ``note`` then prints nothing."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_QUIET] = value
+
+    return click.option(
+        "--quiet", "-q", is_flag=True, expose_value=False, callback=remember,
+        help="Do not say what was done. Errors are printed.",
+    )(command)  # fmt: skip
+
+
 def note(text: str) -> None:
-    """Print what was done on standard error, if that is a terminal."""
-    if sys.stderr.isatty():
+    """Say on standard error what was done, or that there was nothing to do."""
+    if not is_quiet():
         click.echo(text, err=True)
+
+
+def is_quiet() -> bool:
+    """Whether ``--quiet`` was passed."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_QUIET))
 
 
 def error(text: str, code: str | None = None) -> None:

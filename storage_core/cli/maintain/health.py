@@ -47,7 +47,12 @@ def check(
     else:
         with place.open() as store, output.spinner("reading every byte"):
             found = store.check()
+            topics = len(store.topics())
     _show_problems(found, as_json)
+    read = "the semantics were tried out" if store_semantics else f"{plural(topics, 'topic')} read"
+    output.note(
+        f"{place.path}: {read}, {plural(len(found), 'problem') if found else 'no problems found'}"
+    )
     if any(problem.severity == "error" for problem in found) or (strict and found):
         ctx.exit(output.PROBLEMS)
 
@@ -71,6 +76,9 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
     if dry_run or not yes:
         _show_problems(before, as_json, due=due)
     nothing = not before and not due and not yes
+    if dry_run or nothing:
+        problems = plural(len(before), "problem") if before else "no problems found"
+        output.note(f"{store.path}: {problems}; nothing was changed")
     if dry_run or nothing or not output.confirmed("Repair this store?", yes):
         ctx.exit(output.PROBLEMS if before else output.OK)
     failed: StorageError | None = None
@@ -91,6 +99,9 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
         _recovery_table(reports)
     if after and not as_json:
         _show_problems(after, as_json=False)
+    output.note(
+        f"{plural(len(reports), 'partition')} recovered, {plural(len(after), 'problem')} left"
+    )
     if failed is not None or any(problem.severity == "error" for problem in after):
         ctx.exit(output.PROBLEMS)
 
@@ -140,8 +151,6 @@ def _show_problems(
         return
     if found:
         _problem_table(found)
-    else:
-        output.note("No problems found.")
     for topic, partition in due or ():
         output.line(
             f"{topic}-{partition}: not cleanly closed; recovered on the next write or repair."

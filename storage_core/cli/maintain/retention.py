@@ -96,7 +96,7 @@ def retain(
             ],
         )
     if not rows:
-        output.note("No segment is past the limits retention_ms and retention_bytes.")
+        output.note(_why_nothing(store, topic))
         return
     total = size(sum(row["bytes"] for row in rows))
     if dry_run:
@@ -106,6 +106,17 @@ def retain(
         ctx.exit(output.PROBLEMS)
     deleted = store.retain(topic)
     output.note(f"{plural(sum(map(len, deleted.values())), 'segment')} deleted")
+
+
+def _why_nothing(store: Store, topic: str | None) -> str:
+    names = store.topics() if topic is None else [topic]
+    configs = [store.topic(name).config(store.config) for name in names]
+    if all(each.retention_ms is None and each.retention_bytes is None for each in configs):
+        return (
+            "Nothing to delete: no topic has retention_ms or retention_bytes. Set one with "
+            "cursus alter PATH TOPIC --set retention_ms=30d."
+        )
+    return "Nothing to delete: no sealed segment is past the limits retention_ms, retention_bytes."
 
 
 def _delete(

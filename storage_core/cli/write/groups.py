@@ -10,7 +10,7 @@ import click
 
 from ...store.store import Store
 from ..common import arguments, output, times
-from ..common.formatting import number
+from ..common.formatting import number, plural
 from ..inspect.overview import show_lags
 from ..inspect.store_facts import consumer_lags
 
@@ -77,6 +77,13 @@ def groups(
         output.show_json([{**asdict(lag), "lag": lag.lag} for lag in found])
     elif found:
         show_lags(found)
+    if target is not None:
+        output.note(f"the offsets of group {group} are set in {plural(len(found), 'partition')}")
+    elif not found and group is None:
+        output.note(
+            "No consumer group has committed offsets here. A stream does with the option "
+            "consumerGroup, a program with Store.commit_offsets."
+        )
     if not found and group is not None:
         output.error(f"group {group!r} has committed no offsets in this store.")
         ctx.exit(output.PROBLEMS)

@@ -74,6 +74,7 @@ def create(
     config = StoreConfig.from_environment()
     options = arguments.storage_options(storage)
     with Store.open(path, layout=layout, create=True, config=config, storage=options) as store:
+        existed = topic in store.topics()
         given = {name: value for name, value in settings.items() if value is not None}
         created = store.create_topic(
             topic,
@@ -92,7 +93,8 @@ def create(
                 "These never change: take another name.",
                 topic=topic,
             )
-    output.note(f"{topic}: {plural(created.partitions, 'partition')}")
+    what = f"a {created.kind} topic with {plural(created.partitions, 'partition')}"
+    output.note(f"{topic} is there already: {what}" if existed else f"{topic} is created: {what}")
 
 
 def _fixed(is_typed: bool, keys: Sequence[str], timestamp: str | None) -> tuple[Any, ...]:
@@ -127,6 +129,7 @@ def alter(
     settings = arguments.parse_settings(pairs)
     if not settings and partitions is None and not added:
         raise click.UsageError("Nothing to change. Pass --partitions, --add-column or --set.")
+    before, columns_before = store.topic(topic), store.schema(topic)
     if added:
         columns = parse_ddl(", ".join(added))
         for column in columns:
@@ -140,6 +143,17 @@ def alter(
         store.alter_topic(topic, **settings)
     if partitions is not None:
         store.add_partitions(topic, partitions)
+    found, changes = store.topic(topic), list[str]()
+    if store.schema(topic) != columns_before:
+        changes.append(f"new columns {', '.join(added)}")
+    changes += [
+        f"{name} is {found.settings.get(name, 'default')}"
+        for name in settings
+        if found.settings.get(name) != before.settings.get(name)
+    ]
+    if found.partitions != before.partitions:
+        changes.append(plural(found.partitions, "partition"))
+    output.note(f"{topic}: {', '.join(changes) or 'nothing changed: it was so already'}")
 
 
 @click.command()

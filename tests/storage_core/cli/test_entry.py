@@ -65,13 +65,15 @@ def test_exit_codes_tell_done_from_problems_from_wrong_usage(tmp_path: Path) -> 
     assert process("--version")[1] == f"cursus, version {__version__}\n"
 
 
-def test_a_pipe_gets_no_colours_no_bars_and_no_chatter(tmp_path: Path) -> None:
+def test_a_pipe_gets_no_colours_and_no_bars_and_quiet_commands_say_nothing(tmp_path: Path) -> None:
     made(tmp_path)
-    for words in (["topics"], ["describe"], ["check"], ["report"]):
-        code, out, err = process(words[0], tmp_path)
+    for words in (["topics"], ["describe"], ["check", "-q"], ["report", "--quiet"]):
+        code, out, err = process(words[0], tmp_path, *words[1:])
         assert (code, err) == (0, "")
         assert "\x1b" not in out
-    assert process("append", tmp_path, TOPIC, given=b"a\nb\n") == (0, "", "")
+    assert process("append", tmp_path, TOPIC, "-q", given=b"a\nb\n") == (0, "", "")
+    said = process("append", tmp_path, TOPIC, given=b"a\nb\n")
+    assert said == (0, "", "2 records appended\n")
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""``metrics``: a store in numbers, in Prometheus' text format."""
