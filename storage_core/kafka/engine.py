@@ -9,6 +9,7 @@ from uuid import UUID
 
 from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
+from ..commit.staging_gc import StagedJob
 from ..config import StoreConfig
 from ..errors import ConfigError, NotWritableError, SchemaMismatchError, StorageError
 from ..layouts.broker_names import STATE_DIRECTORY
@@ -95,6 +96,9 @@ class KafkaEngine:
         return []
 
     def pending_commits(self) -> list[PendingCommit]:
+        return []
+
+    def staged_jobs(self) -> list[StagedJob]:
         return []
 
     def slice_contents(self, *_: object) -> NoReturn:

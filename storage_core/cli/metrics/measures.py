@@ -13,6 +13,7 @@ import numpy as np
 
 from ..._version import __version__
 from ...errors import StorageError, TopicNotFoundError
+from ...layouts.registry import LAYOUTS
 from ...store.store import Store
 from ...types import SegmentInfo
 from ..inspect.store_facts import recovery_due
@@ -50,7 +51,7 @@ class Measures:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._timed = store.layout in ("native", "objects")
+        self._timed = "timestamp" in LAYOUTS[store.layout].columns
         self._garbage: tuple[float, list[Sample]] | None = None
         self._errors: dict[tuple[str, str], StorageError] = {}
 
