@@ -95,7 +95,7 @@ class Engine(Protocol):
         """Commits that are decided and not finished."""
 
     def staged_jobs(self) -> list[StagedJob]:
-        """Jobs with staged files, where they can be told from others."""
+        """Jobs with staged files, where each job has files of its own."""
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
