@@ -23,7 +23,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """How far a query is behind its topics after a micro-batch.
+    """What a query has not read of its topics after a micro-batch.
 
     Attributes:
         query: The name of the query, or its id if it has none.
