@@ -34,7 +34,11 @@ from .read_options import (
     ReadOptions,
     Subscription,
 )
-from .stream_read_options import DEFAULT_MAX_TRIGGER_DELAY_MS, StreamReadOptions
+from .stream_read_options import (
+    DEFAULT_INLINE_BATCH_BYTES,
+    DEFAULT_MAX_TRIGGER_DELAY_MS,
+    StreamReadOptions,
+)
 from .table import BY_LOWER_NAME, OPTIONS, Use
 from .values import invalid, name_text, topic_list
 from .write_options import StreamWriteOptions, WriteOptions
@@ -135,6 +139,7 @@ def parse_stream_read_options(
         max_bytes_per_trigger=given.value("maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=given.value("maxTriggerDelay", DEFAULT_MAX_TRIGGER_DELAY_MS),
+        inline_batch_bytes=given.value("inlineBatchBytes", DEFAULT_INLINE_BATCH_BYTES),
         consumer_group=given.value("consumerGroup"),
         schema_evolution_mode=given.value("schemaEvolutionMode", "ignore"),
     )

@@ -10,6 +10,7 @@ from .read_options import ReadOptions
 EvolutionMode = Literal["ignore", "fail"]
 
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
+DEFAULT_INLINE_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,5 +21,6 @@ class StreamReadOptions(ReadOptions):
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    inline_batch_bytes: int = DEFAULT_INLINE_BATCH_BYTES
     consumer_group: str | None = None
     schema_evolution_mode: EvolutionMode = "ignore"

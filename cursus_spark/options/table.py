@@ -270,6 +270,14 @@ OPTIONS: tuple[Option, ...] = (
         "Longest wait for minOffsetsPerTrigger.",
     ),
     Option(
+        "inlineBatchBytes",
+        _STREAM_READ,
+        parse.byte_limit,
+        "1m",
+        "A micro-batch of at most this many bytes, and at most 10,000 records, is read where it is "
+        "planned, so that no task starts a Python worker. 0: tasks read every batch.",
+    ),
+    Option(
         "consumerGroup",
         _STREAM_READ,
         parse.name_text,

@@ -17,6 +17,7 @@ from .read_options import Subscription
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
+_MOST_BYTES = 64 << 20
 # In backticks, or without any; then a comma, or the end.
 _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`,](?:[^`,]*[^\s`,])?))\s*(,|\Z)")
 _ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
@@ -69,6 +70,14 @@ def byte_size(name: str, text: str) -> int:
     size = bytes_of(text) or 0
     if not 0 < size <= _MAX_LONG:
         raise invalid(name, "a positive size such as 128m", text)
+    return size
+
+
+def byte_limit(name: str, text: str) -> int:
+    """A number of bytes as above, up to 64 MiB; 0 too, which switches something off."""
+    size = bytes_of(text)
+    if size is None or not 0 <= size <= _MOST_BYTES:
+        raise invalid(name, "0 or a size such as 1m, at most 64m", text)
     return size
 
 

@@ -61,12 +61,20 @@ def read_slice(
     options: ReadOptions, schema: StructType, task: LogSlice, predicate: QueryWhere | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All batches of one task."""
+    with one_line_errors():
+        yield from planned_batches(options, schema, task, predicate)
+
+
+def planned_batches(
+    options: ReadOptions, schema: StructType, task: LogSlice, predicate: QueryWhere | None
+) -> Iterator[pa.RecordBatch]:
+    """The same, with the errors of the engine as they are."""
     if not task.splits:
         return
     use_processors(1)  # Spark runs a task on every other processor
     bound = None if predicate is None else predicate.bound
     counts = FrameCounts()
-    with one_line_errors(), _opened(options, task) as store:
+    with _opened(options, task) as store:
         store.read_ahead(
             [(each.path, each.start_position, each.end_position) for each in task.splits]
         )

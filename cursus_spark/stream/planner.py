@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from storage_core import Store
@@ -60,6 +61,7 @@ class StreamPlanner:
         self._first: Positions | None = None
         self._reported: StreamPosition | None = None
         self._logged: set[Loss] = set()
+        self._handed_over: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def initial_offset(self) -> dict[str, Any]:
         """A symbol; see the module's text."""
@@ -121,7 +123,14 @@ class StreamPlanner:
         end = StreamPosition(now.ids, by_topic(ends), by_topic(begin) if first else None)
         if (position.ids, position.positions) == (end.ids, end.positions) and not first:
             return start
+        if (start, end.to_dict()) == self._handed_over:
+            # Spark keeps these batches by their offsets, and the log has other records there now.
+            end = replace(end, start=by_topic(begin))
         return end.to_dict()
+
+    def handed_over(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """Spark got the batches between two offsets with their plan."""
+        self._handed_over = start, end
 
     def report_latest(self) -> dict[str, Any]:
         """Where the topics end: Spark's progress shows the lag of the query by it.

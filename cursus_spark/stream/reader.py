@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from storage_core.lazy import LazyModule
 
-from ..compat import ReadLimit, SupportsTriggerAvailableNow
+from ..compat import HandsOverBatches, ReadLimit, SupportsTriggerAvailableNow, spark_takes_batches
 from ..errors import CursusError, one_line_errors
 from ..options.stream_read_options import StreamReadOptions
 from ..read.log_slice import LogSlice
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ..read import typed_topics
     from ..read.query_where import QueryWhere
     from ..read.typed_topics import Schemas
-    from . import planner
+    from . import inline, planner
     from .planner import StreamPlanner
 else:  # the driver plans, and tasks do not
+    inline = LazyModule("cursus_spark.stream.inline")
     planner = LazyModule("cursus_spark.stream.planner")
     typed_topics = LazyModule("cursus_spark.read.typed_topics")
 
@@ -48,7 +49,7 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     reportLatestOffset = _refuse  # noqa: N815
 
 
-class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class CursusStreamReader(HandsOverBatches, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's source. One long-lived object plans on the driver; pickled copies of it read."""
 
     def __init__(
@@ -65,6 +66,7 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._typed = typed
         self._where = where
         self._loaded = loaded
+        self.hands_over = spark_takes_batches()
         self._made_planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,9 +117,15 @@ class CursusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self.planner.report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of one batch, from the two offsets alone."""
+        """The tasks of one batch, from the two offsets alone; Spark gets a small one with them."""
         with one_line_errors():
-            return self.planner.plan_batch(start, end)
+            tasks = self.planner.plan_batch(start, end)
+            if self._options.inline_batch_bytes and self.hands_over:
+                batches = inline.inline_batches(self._options, self._schema, tasks, self._where)
+                self.hold(batches)
+                if batches is not None:
+                    self.planner.handed_over(start, end)
+            return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""

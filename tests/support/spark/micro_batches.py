@@ -2,6 +2,7 @@
 
 It does what the engine's source does with offsets: keeps them as JSON text, compares them as text,
 asks for the initial one more often than needed, and plans a logged batch again after a restart.
+Batches that it gets with a plan are kept by their offsets; here they must be what tasks would read.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from cursus_spark.compat import ReadAllAvailable
+from cursus_spark.compat import ReadAllAvailable, prefetching_class
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.stream.reader import CursusStreamReader
 
@@ -29,15 +31,18 @@ class MicroBatches:
         self._options = {"path": str(path), "startingOffsets": "earliest", **named, **options}
         self.offsets: list[str] = []
         self.committed = 0
+        self.handed_over = 0
         self.reader = self._start()
 
     def _start(self) -> CursusStreamReader:
         source = CursusDataSource({name: str(text) for name, text in self._options.items()})
         schema: StructType = source.schema()
+        self._handed_over = ("", "", list[dict[str, Any]]())
         reader = source.streamReader(schema)
         if not isinstance(reader, CursusStreamReader):
             reader.initialOffset()  # says why not
         assert isinstance(reader, CursusStreamReader)
+        reader.hands_over = prefetching_class() is not None
         return reader
 
     def restart(self, **options: Any) -> MicroBatches:
@@ -68,13 +73,30 @@ class MicroBatches:
         """Plan and read the last logged batch, for the first time or once more."""
         place = len(self.offsets) - 1
         start = self._text(self.reader.initialOffset) if not place else self.offsets[place - 1]
-        tasks = self.reader.partitions(json.loads(start), json.loads(self.offsets[place]))
+        end = self.offsets[place]
+        if (start, end) == self._handed_over[:2]:
+            return self._handed_over[2]
+        tasks = self.reader.partitions(json.loads(start), json.loads(end))
+        batches = self._batches_of_planner(start, end)
         rows: list[dict[str, Any]] = []
         for task in tasks:
             # A task gets the reader and its partition pickled, and knows nothing else.
             reader, mine = pickle.loads(pickle.dumps((self.reader, task)))
             rows += [row for batch in reader.read(mine) for row in batch.to_pylist()]
+        if batches is not None:
+            assert len(tasks) == 1
+            assert [row for batch in batches for row in batch.to_pylist()] == rows
+            self._handed_over = start, end, rows
+            self.handed_over += 1
         return rows
+
+    def _batches_of_planner(self, start: str, end: str) -> list[pa.RecordBatch] | None:
+        """What PySpark's planning process hands to Spark with a plan."""
+        wrapper = prefetching_class()
+        if wrapper is None or not isinstance(self.reader, wrapper):
+            return None
+        found = self.reader.getCache(json.loads(start), json.loads(end))
+        return None if found is None else list(found)
 
     def finish(self) -> None:
         """Spark has written its commit log."""
