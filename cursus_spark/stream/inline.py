@@ -62,6 +62,7 @@ _SIMPLE = frozenset(
         TimestampType(),
     }
 )
+_OBJECTS = frozenset({BinaryType(), StringType()})
 
 
 def inline_batches(
@@ -109,7 +110,13 @@ def _is_kept(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return is_deliverable(kind)
     if isinstance(kind, ArrayType):
-        return _is_kept(kind.elementType)
+        return _is_kept_in_array(kind.elementType, kind.containsNull)
     if isinstance(kind, MapType):
-        return _is_kept(kind.keyType) and _is_kept(kind.valueType)
+        values = _is_kept_in_array(kind.valueType, kind.valueContainsNull)
+        return values and _is_kept_in_array(kind.keyType, nullable=False)
     return isinstance(kind, DecimalType) or kind in _SIMPLE
+
+
+def _is_kept_in_array(kind: DataType, nullable: bool) -> bool:
+    # Spark copies an array of numbers without a look for nulls, and fails at the first one.
+    return _is_kept(kind) and not (nullable and kind in _SIMPLE - _OBJECTS)

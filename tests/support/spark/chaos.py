@@ -46,7 +46,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             "before commit log",
         )
     ),
-    Scenario("source worker, first batch", "after plan", _FIRST_BATCH),
+    Scenario("source worker, first batch", "in hand-over", _FIRST_BATCH),
     Scenario("task worker, first batch", "before stage", _FIRST_BATCH),
     *(
         Scenario("JVM and all workers of a query", step, _JVM)

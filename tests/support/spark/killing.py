@@ -31,7 +31,14 @@ from storage_core.commit.ledger import Ledger
 from storage_core.log.open_logs import OpenLogs
 from tests.support.patching import replaced
 
-SOURCE_STEPS = ("before latest offset", "after latest offset", "after plan", "in read")
+SOURCE_STEPS = (
+    "before latest offset",
+    "after latest offset",
+    "after inline read",
+    "after plan",
+    "in hand-over",
+    "in read",
+)
 SINK_STEPS = (
     "before stage",
     "after stage",
@@ -143,6 +150,19 @@ class KillingStreamReader(CursusStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = super().partitions(start, end)
         self._deaths.reached("after plan")
+        return found
+
+    def hold(self, batches: Sequence[pa.RecordBatch] | None) -> None:
+        super().hold(batches)
+        if batches is not None:
+            self._deaths.reached("after inline read")
+
+    def getCache(  # noqa: N802
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch] | None:
+        found = super().getCache(start, end)
+        if found is not None:
+            self._deaths.reached("in hand-over")
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
