@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -24,6 +24,7 @@ from .read.typed_topics import Schemas, check_columns, columns_of_query
 from .schema import origin, read_schema, refuse_complete_mode, refuse_overwrite, with_origin
 from .stream.reader import CursusStreamReader, RefusedStreamReader
 from .stream.writer import CursusStreamWriter
+from .worker import got_work
 from .write.writer import CursusWriter
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class CursusDataSource(DataSource):
     """Topics of a cursus store, or of a broker's log directory, as DataFrames and streams."""
 
     _loaded: Schemas | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        got_work()
 
     @classmethod
     def name(cls) -> str:

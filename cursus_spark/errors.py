@@ -79,11 +79,11 @@ def one_line_errors() -> Iterator[None]:
 def _hide_traceback() -> None:
     # Spark's worker reads the variable when it reports the exception, and exits after that. In any
     # other process the variable would stay set after the error.
-    if _is_worker():
+    if is_worker():
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
 
 
-def _is_worker() -> bool:
+def is_worker() -> bool:
     """Whether this process runs tasks or plans for Spark. PySpark 4.1 sets no variable for it."""
     if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
         return True

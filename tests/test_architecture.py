@@ -61,7 +61,7 @@ CURSUS_SPARK = {
     "errors": "the one error of the connector, and how errors of the engine become it",
     "logs": "the logger of the connector",
     "session": "what a Spark session says of itself: the Python of its tasks, known sources",
-    "worker_socket": "Spark's socket to a Python worker: no wait for the kernel's timer",
+    "worker": "what a Python worker of Spark does when it gets work: it leaves out two waits",
     "schema": "the columns of a topic as Spark and Arrow see them",
     "typed": "typed topics: Spark's types and the columns of a topic, in both directions",
     "options": "one table of options, parsed once on the driver",

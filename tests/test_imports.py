@@ -97,6 +97,19 @@ print(*sorted(set(sys.modules) - before), sep="\\n")
 """
 
 
+PLAN = f"""
+import pickle, sys
+{SPARK_HAS}
+before = set(sys.modules)
+(source,) = pickle.load(sys.stdin.buffer)
+reader = source.streamReader(source.schema())
+start = reader.initialOffset()
+assert reader.partitions(start, reader.latestOffset(start))
+source.streamWriter(source.schema(), False)
+print(*sorted(set(sys.modules) - before), sep="\\n")
+"""
+
+
 def run(program: str, *objects: object) -> list[str]:
     """Run a program in a new process with pickled objects on its input; its lines."""
     done = subprocess.run(
@@ -191,6 +204,15 @@ def test_a_writing_task_imports_only_what_it_uses(path: str, task: Callable[[str
     assert forbidden(modules) == []
     assert [name for name in modules if name.startswith(READS)] == []
     assert len(ours(modules)) <= MOST_OF_OURS, ours(modules)
+
+
+def test_a_planner_of_a_stream_imports_no_parser_of_predicates(path: str) -> None:
+    """Spark starts some processes for each query, and each of them plans."""
+    options = {"path": path, "topic": "t", "startingOffsets": "earliest"}
+    modules = run(PLAN, CursusDataSource(options))
+    found = {name.partition(".")[0] for name in modules}
+    assert found & {"sqlglot", "pandas"} == set()
+    assert [name for name in modules if name.startswith("storage_core.predicate")] == []
 
 
 SCAN = """

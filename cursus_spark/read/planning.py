@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
 from storage_core import OffsetRange, SegmentInfo, Store
+from storage_core.lazy import LazyModule
 
 from ..logs import logger
 from ..options.read_options import ReadOptions
@@ -32,7 +34,11 @@ from .ranges import batch_ranges
 from .splits import CutPoints, plan_tasks
 from .typed_task import typed_read
 from .typed_topics import QueryColumns
-from .where_option import check_where
+
+if TYPE_CHECKING:
+    from . import where_option
+else:  # most queries have no predicate
+    where_option = LazyModule("cursus_spark.read.where_option")
 
 _log = logger()
 
@@ -105,7 +111,7 @@ def _matching(
         if where[0] in versions:
             stored = store.schema(where[0], versions[where[0]])
             assert stored is not None
-            check_where(predicate.bound, where[0], stored, merge=options.merge_schema)
+            where_option.check_where(predicate.bound, where[0], stored, merge=options.merge_schema)
             schema = typed_read(stored, StructType([]), predicate, merge=options.merge_schema)[1]
         segments = map(segment_of, own)
         may_match = store.may_match(*where, segments, predicate.bound, schema)

@@ -14,7 +14,7 @@ from storage_core.lazy import LazyModule
 from ..errors import one_line_errors
 from ..options.read_options import ReadOptions
 from ..store import open_for_read
-from ..worker_socket import SentToTasks
+from ..worker import SentToTasks
 from .log_slice import LogSlice
 from .task import read_slice
 

@@ -7,11 +7,12 @@ columns of their own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StructType
 
 from storage_core import LayoutNotFoundError, SchemaVersion, Store, TopicNotFoundError
+from storage_core.lazy import LazyModule
 
 from ..errors import CursusError, cursus_error
 from ..logs import logger
@@ -22,7 +23,11 @@ from ..store import open_for_read
 from ..typed.columns import check_typed_projection, typed_schema
 from ..typed.spark_types import struct_type
 from .query_where import QueryWhere
-from .where_option import bind_where
+
+if TYPE_CHECKING:
+    from . import where_option
+else:  # its parser takes half a second to import
+    where_option = LazyModule("cursus_spark.read.where_option")
 
 _log = logger()
 
@@ -72,7 +77,7 @@ def check_columns(options: ReadOptions, schema: StructType) -> CheckedQuery:
 def _where(options: ReadOptions, schemas: Schemas) -> QueryWhere | None:
     if options.where is None:
         return None
-    return bind_where(options.where, schemas, merge=options.merge_schema)
+    return where_option.bind_where(options.where, schemas, merge=options.merge_schema)
 
 
 def schemas_of(store: Store, topics: Iterable[str]) -> dict[str, SchemaVersion]:

@@ -16,7 +16,7 @@ from ..errors import CursusError, one_line_errors
 from ..options.stream_read_options import StreamReadOptions
 from ..read.log_slice import LogSlice
 from ..read.task import read_slice
-from ..worker_socket import acknowledge_now
+from ..worker import got_work
 
 if TYPE_CHECKING:
     from ..read import typed_topics
@@ -80,7 +80,7 @@ class CursusStreamReader(HandsOverBatches, DataSourceStreamReader, SupportsTrigg
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         CursusStreamReader.__init__(self, **state)
-        acknowledge_now()
+        got_work()
 
     @property
     def planner(self) -> StreamPlanner:

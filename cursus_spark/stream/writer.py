@@ -17,7 +17,7 @@ from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.write_options import StreamWriteOptions
 from ..store import open_for_write
-from ..worker_socket import SentToTasks
+from ..worker import SentToTasks
 from ..write.task import write_rows
 from ..write.task_commit import (
     TaskCommit,

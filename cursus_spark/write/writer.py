@@ -17,7 +17,7 @@ from ..errors import CursusError, one_line_errors
 from ..logs import logger
 from ..options.write_options import WriteOptions
 from ..store import open_for_write
-from ..worker_socket import SentToTasks
+from ..worker import SentToTasks
 from .task import write_rows
 from .task_commit import (
     TaskCommit,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cursus_spark import worker_socket
+from cursus_spark import worker as worker_module
 from cursus_spark.options.parse import (
     parse_read_options,
     parse_stream_read_options,
@@ -22,7 +22,7 @@ from cursus_spark.read.reader import CursusReader
 from cursus_spark.schema import read_schema
 from cursus_spark.stream.reader import CursusStreamReader
 from cursus_spark.stream.writer import CursusStreamWriter
-from cursus_spark.worker_socket import SentToTasks, acknowledge_now
+from cursus_spark.worker import SentToTasks, acknowledge_now
 from cursus_spark.write.writer import CursusWriter
 
 READ = {"path": "/data/log", "subscribe": "t"}
@@ -93,9 +93,7 @@ def test_everything_that_spark_sends_to_tasks_acknowledges(
             if isinstance(value, CursusWriter)
             else parse_stream_write_options(WRITE)
         )
-    for module in (worker_socket, "cursus_spark.stream.reader"):
-        name = module if isinstance(module, str) else module.__name__
-        monkeypatch.setattr(f"{name}.acknowledge_now", lambda: calls.append(1))
+    monkeypatch.setattr(worker_module, "acknowledge_now", lambda: calls.append(1))
     copy = pickle.loads(pickle.dumps(value))
     assert calls == [1]
     assert copy._options == value._options
@@ -113,5 +111,5 @@ def test_it_leaves_every_socket_open_and_usable() -> None:
 def test_a_system_without_the_list_of_files_reads_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_socket, "_OPEN_FILES", "/nowhere")
+    monkeypatch.setattr(worker_module, "_OPEN_FILES", "/nowhere")
     assert pickle.loads(pickle.dumps(Task())).number == 1
