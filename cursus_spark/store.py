@@ -50,6 +50,15 @@ def open_for_write(options: StreamWriteOptions, pins: Mapping[str, bytes] | None
         ) from None
 
 
+def open_existing_for_write(options: StreamWriteOptions) -> Store:
+    """The store that a query writes, if there is one; its directory may lack the topic.
+
+    Raises:
+        LayoutNotFoundError: there is no store.
+    """
+    return _opened_for_write(options, None, create=False)
+
+
 def open_in_task_for_write(
     options: StreamWriteOptions, pins: Mapping[str, bytes] | None = None
 ) -> Store:

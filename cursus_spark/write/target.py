@@ -7,6 +7,7 @@ topic is typed if the rows are not what Kafka's sink takes, or if the option ``t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from storage_core.schema.fields import dotted, fold, from_arrow, sql_type
 from ..errors import CursusError, cursus_error
 from ..options.write_options import StreamWriteOptions
 from ..schema import are_records, refuse_duplicates, sink_columns
-from ..store import ensure_topic, open_for_write
+from ..store import ensure_topic, open_existing_for_write, open_for_write
 from ..typed.spark_types import arrow_fields, as_nullable, check_exact_types
 from .typed_rows import TypedTopic
 
@@ -49,19 +50,25 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
         _refuse_typed_options(options, "of the column 'topic'")
         sink_columns(schema, topic=None)
         return Target(None, {})
-    found = _existing(options, topic)
-    if found is None:
-        typed = _makes_typed(options, schema)
-    else:
-        typed = found.is_typed
-        _require_options(found, topic, options)
-    if not typed:
-        _refuse_typed_options(options, f"'{topic}'")
-        sink_columns(schema, topic=topic)
-    columns = _columns_of(schema) if typed else None
-    if columns is not None and found is None:
-        _check_new(options, columns)
-    with open_for_write(options) as store:
+    store: Store | None = None
+    found: TopicFile | None = None
+    with ExitStack() as opened:
+        with suppress(LayoutNotFoundError, TopicNotFoundError):
+            store = opened.enter_context(open_existing_for_write(options))
+            found = store.topic(topic)
+        if found is None:
+            typed = _makes_typed(options, schema)
+        else:
+            typed = found.is_typed
+            _require_options(found, topic, options)
+        if not typed:
+            _refuse_typed_options(options, f"'{topic}'")
+            sink_columns(schema, topic=topic)
+        columns = _columns_of(schema) if typed else None
+        if columns is not None and found is None:
+            _check_new(options, columns)
+        if store is None:
+            store = opened.enter_context(open_for_write(options))
         made = ensure_topic(store, options, topic, columns)
         if made.is_typed != typed:  # another writer has just created it
             return find_target(options, schema)
@@ -95,15 +102,6 @@ def _typed_topic(
 
 def _makes_typed(options: StreamWriteOptions, schema: StructType) -> bool:
     return not are_records(schema) if options.typed is None else options.typed
-
-
-def _existing(options: StreamWriteOptions, topic: str) -> TopicFile | None:
-    try:
-        storage = dict(options.storage) or None
-        with Store.open(options.path, layout=options.layout, storage=storage) as store:
-            return store.topic(topic)
-    except (LayoutNotFoundError, TopicNotFoundError):
-        return None
 
 
 def _columns_of(schema: StructType) -> tuple[Field, ...]:
