@@ -59,7 +59,7 @@ def test_modules_are_frozen_in_the_second_task(path: str, kind: str) -> None:
     first, second, third = frozen_after_tasks(given, "PYTHON_WORKER")
     assert first == 0
     assert second > 10_000
-    assert third <= second, "it freezes once: what later tasks leave behind is collected"
+    assert third <= second, "it freezes once: garbage of later tasks is collected"
 
 
 def test_a_process_of_the_user_is_left_alone(path: str) -> None:
