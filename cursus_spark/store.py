@@ -27,7 +27,7 @@ def open_for_read(options: ReadOptions, pins: Mapping[str, bytes] | None = None)
         layout=options.layout,
         isolation=options.isolation,
         storage=dict(options.storage) or None,
-        config=StoreConfig.from_environment(),
+        config=StoreConfig.from_environment().override(options.settings),
         pins=pins,
     )
 

@@ -34,10 +34,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "layout": LAYOUT_NAMES,
     "write_through": get_args(WriteThrough),
 }
-_TEXTS = ("log_dir", "node_name", "retention_hold_groups")
+_TEXTS = ("cache_dir", "log_dir", "node_name", "retention_hold_groups")
 _PREFIX = "CURSUS_"
 _MAX_FILE_BYTES = 1 * MIB
 _OPTIONAL = (
+    "cache_dir",
     "cold_compression",
     "maintenance_interval_ms",
     "merge_below_bytes",
@@ -71,6 +72,7 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "scrub_bytes_per_second": (1, 1 << 60),
     "index_cache_segments": (1, 1 << 20),
     "map_cache_segments": (1, 1 << 16),
+    "cache_bytes": (16 * MIB, 1 << 50),
     "disk_flush_batch_size": (1, 1 << 20),
     "linger_ms": (0, 3_600_000),
     "disk_write_timeout_ms": (0, 86_400_000),
@@ -118,6 +120,9 @@ class StoreConfig:
         scrub_bytes_per_second: How fast it does so.
         index_cache_segments: Parsed indexes kept in memory.
         map_cache_segments: Memory maps of sealed segments kept open.
+        cache_dir: Directory of this machine that keeps what was read of a store of objects; none:
+            nothing is kept.
+        cache_bytes: Most bytes in it.
         allow_unsafe_fs: Write on NFS, CIFS or FUSE although their locks may not work.
         node_name: Recorded in ``meta/broker.id`` for people.
         write_through: ``dsync`` opens segments for writing with O_DSYNC, ``direct`` with O_DIRECT,
@@ -160,6 +165,8 @@ class StoreConfig:
     scrub_bytes_per_second: int = 32 * MIB
     index_cache_segments: int = 1024
     map_cache_segments: int = 256
+    cache_bytes: int = 1 * GIB
+    cache_dir: str | None = None
     allow_unsafe_fs: bool = False
     node_name: str | None = None
     write_through: WriteThrough = "none"
@@ -343,3 +350,5 @@ def _check_value(name: str, value: object) -> None:
             raise ConfigError(f"Setting {name!r} must be true or false, got {value!r}.")
     elif not isinstance(value, str):
         raise ConfigError(f"Setting {name!r} must be text, got {value!r}.")
+    elif name == "cache_dir" and not value.strip():
+        raise ConfigError("Setting 'cache_dir' must be the path of a directory, got none.")

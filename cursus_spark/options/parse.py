@@ -224,6 +224,8 @@ def _shared_read_fields(given: GivenOptions) -> dict[str, Any]:
         "max_bytes_per_partition": given.value(
             "maxBytesPerPartition", DEFAULT_MAX_BYTES_PER_PARTITION
         ),
+        "cache_dir": given.value("cacheDir"),
+        "cache_bytes": given.value("cacheBytes"),
     }
 
 

@@ -158,6 +158,8 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = DEFAULT_MAX_BYTES_PER_PARTITION
+    cache_dir: str | None = None
+    cache_bytes: int | None = None
 
     def without(self, topics: frozenset[str]) -> Self:
         """These options without what they say about some topics."""
@@ -169,6 +171,12 @@ class ReadOptions:
             starting=self.starting.without(topics),
             ending=self.ending.without(topics),
         )
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Settings of the store that the query gives; they replace those of the environment."""
+        given = {"cache_dir": self.cache_dir, "cache_bytes": self.cache_bytes}
+        return {name: value for name, value in given.items() if value is not None}
 
     def times(self, topic: str, partition: int) -> TimeRange | None:
         """The times of the records that a partition is read for; None if they do not matter."""

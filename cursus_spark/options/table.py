@@ -241,6 +241,21 @@ OPTIONS: tuple[Option, ...] = (
         "Approximate maximum of bytes per task. Small ranges share a task.",
     ),
     Option(
+        "cacheDir",
+        _READ,
+        parse.absolute_directory,
+        "none",
+        "Stores of objects: keep records that were read in this directory of each node, so that "
+        "the next read does not fetch them again.",
+    ),
+    Option(
+        "cacheBytes",
+        _READ,
+        parse.byte_size,
+        "1g",
+        "Maximum size of cacheDir on a node, at least 16m. What was read first is removed first.",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         _STREAM_READ,
         parse.positive_long,

@@ -81,6 +81,17 @@ def byte_limit(name: str, text: str) -> int:
     return size
 
 
+def absolute_directory(name: str, text: str) -> str:
+    """A directory of every node: a relative path would be another one in each process."""
+    try:
+        path = local_path(text.strip())
+    except LayoutNotFoundError:
+        path = ""
+    if not os.path.isabs(path):
+        raise invalid(name, "the absolute path of a local directory, such as /var/cache/log", text)
+    return path
+
+
 def duration_ms(name: str, text: str) -> int:
     """A duration in milliseconds: ``500ms``, ``15m``, ``2h``; a plain number is milliseconds."""
     span = milliseconds(text) or 0

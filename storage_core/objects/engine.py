@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
@@ -25,6 +25,7 @@ from ..format.file_names import check_name
 from ..format.frame_scan import StoredFrame
 from ..io import json_files
 from ..io.caching import LruCache
+from ..lazy import LazyModule
 from ..log.published import Published
 from ..metadata import topic_file
 from ..metadata.identity import Identity
@@ -33,7 +34,7 @@ from ..metadata.topic_file import TopicFile
 from ..schema.fields import Field, SchemaVersion
 from ..segments.partition_reader import PartitionReader
 from ..types import OffsetRange, Problem, RecoveryReport, SegmentContents, SegmentInfo
-from ..vfs import Vfs
+from ..vfs import PosixVfs, Vfs
 from ..vfs.remote import UrlVfs
 from . import identity
 from .backend import ObjectBackend
@@ -51,12 +52,17 @@ from .patience import Patience, PatientBackend
 from .reads.pins import PinnedSchemas
 from .reads.remote_reads import ObjectReads
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
-from .segments import IndexCache, ObjectSegments
+from .segments import IndexCache, ObjectSegments, forget_nothing
 from .semantics import semantics_problems
 from .slices import Slice
 from .staging import ObjectStage, encode_run
 from .state import Commit, LogState, PartitionState
 from .vfs_backend import VfsBackend
+
+if TYPE_CHECKING:
+    from .reads import range_cache
+else:  # most processes keep no ranges
+    range_cache = LazyModule("storage_core.objects.reads.range_cache")
 
 # Smaller appends stand in the commit itself: one request for all.
 INLINE_BYTES = 1 << 20
@@ -90,6 +96,16 @@ def open_engine(
 ) -> ObjectEngine:
     """The engine of a store."""
     return ObjectEngine(vfs, config, patient(vfs, backend, config))
+
+
+def _reading(
+    backend: ObjectBackend, config: StoreConfig
+) -> tuple[ObjectBackend, Callable[[str, int, int], None]]:
+    """Where reads get their ranges, and what drops a range whose frames are damaged."""
+    if config.cache_dir is None:
+        return backend, forget_nothing
+    cached = range_cache.cached(backend, PosixVfs(config.cache_dir), config.cache_bytes)
+    return cached, cached.forget
 
 
 class _Append(NamedTuple):
@@ -129,7 +145,8 @@ class ObjectEngine:
         self._readers: dict[tuple[str, int], PartitionReader] = {}
         self._identity: Identity | None = None
         self.groups = ObjectGroups(backend, vfs)
-        self.remote = ObjectReads(backend, self._catalog)
+        self._reading, self._forget = _reading(backend, config)
+        self.remote = ObjectReads(self._reading, self._catalog)
 
     def topics(self) -> list[str]:
         return self._catalog.names()
@@ -157,11 +174,12 @@ class ObjectEngine:
         reader = self._readers.get((log.prefix, partition))
         if reader is None:
             segments = ObjectSegments(
-                self._backend,
+                self._reading,
                 partial(_live_partition, log, partition),
                 log.refresh,
                 self._cache,
                 lambda: self.remote.ahead,
+                self._forget,
             )
             reader = PartitionReader(topic, partition, segments)
             self._readers[log.prefix, partition] = reader

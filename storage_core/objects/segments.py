@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import BrokenFrameError
+from ..format.columns import DecodedFrame
+from ..format.frame_scan import StoredFrame
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
 from ..format.typed_frames import bounds_of_place
@@ -28,6 +30,13 @@ _NOWHERE = Place("", 0, 0, 0, 0, 0)
 _LISTED_WINDOWS = 4
 Indexes = tuple[SparseIndex, TimeIndex | None]
 IndexCache = LruCache[str, Indexes]
+Frame = TypeVar("Frame", DecodedFrame, StoredFrame)
+OnDamage = Callable[[str, int, int], None]
+"""Called with a range of an object (key, position, size) whose frames are damaged."""
+
+
+def forget_nothing(key: str, position: int, size: int) -> None:
+    """Nothing is kept that could be damaged."""
 
 
 class SliceReader(FrameReader):
@@ -40,6 +49,7 @@ class SliceReader(FrameReader):
         cache: IndexCache,
         on_missing: Callable[[], object],
         ahead: ReadAhead | None = None,
+        on_damage: OnDamage = forget_nothing,
     ) -> None:
         source = ObjectSource(backend, place.key, place.position, place.size, on_missing, ahead)
         super().__init__(place.base, source)
@@ -47,6 +57,23 @@ class SliceReader(FrameReader):
         self._place = place
         self._cache = cache
         self._ranges = source
+        self._on_damage = on_damage
+
+    def frames(
+        self, start: int, end: int, selection: Selection, *, scan: bool = False
+    ) -> Iterator[DecodedFrame]:
+        return self._checked(super().frames(start, end, selection, scan=scan))
+
+    def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
+        return self._checked(super()._walk(at))
+
+    def _checked(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        try:
+            yield from frames
+        except BrokenFrameError:
+            # They may be sound in the store: the next try reads them there.
+            self._on_damage(self._place.key, self._place.position, self._place.size)
+            raise
 
     def entries(self) -> SparseIndex:
         return self._indexes()[0]
@@ -106,6 +133,7 @@ class ObjectSegments:
         refresh: Reads the state again; called when an object is missing.
         cache: Parsed indexes.
         ahead: What is being read ahead, if anything.
+        on_damage: Forgets a range that a cache may have.
     """
 
     def __init__(
@@ -115,6 +143,7 @@ class ObjectSegments:
         refresh: Callable[[], object],
         cache: IndexCache,
         ahead: Callable[[], ReadAhead | None] = lambda: None,
+        on_damage: OnDamage = forget_nothing,
     ) -> None:
         self._backend = backend
         self._ahead = ahead
@@ -122,6 +151,7 @@ class ObjectSegments:
         self._refresh = refresh
         self._cache = cache
         self._windows: LruCache[tuple[int, int], _Window] = LruCache(_LISTED_WINDOWS)
+        self._on_damage = on_damage
 
     def listing(self) -> Listing:
         return self._sound(lambda state: _listed(state, state.all()).listing)
@@ -176,7 +206,9 @@ class ObjectSegments:
     def open(self, base: int, listing: Listing) -> SliceReader:
         path = listing.path(base)
         place = parse_path(path) if path else _NOWHERE._replace(base=base)
-        return SliceReader(self._backend, place, self._cache, self._refresh, self._ahead())
+        return SliceReader(
+            self._backend, place, self._cache, self._refresh, self._ahead(), self._on_damage
+        )
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         path, nowhere = listing.path(base), TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP)

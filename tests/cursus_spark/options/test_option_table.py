@@ -49,6 +49,9 @@ GOOD = [
     (read, "maxBytesPerPartition", "64 KB", "max_bytes_per_partition", 1 << 16),
     (read, "maxBytesPerPartition", "2MiB", "max_bytes_per_partition", 2 << 20),
     (read, "maxBytesPerPartition", "100b", "max_bytes_per_partition", 100),
+    (read, "cacheDir", " /var/cache/log ", "cache_dir", "/var/cache/log"),
+    (read, "cacheDir", "file:///var/cache/log", "cache_dir", "/var/cache/log"),
+    (stream, "cacheBytes", "10g", "cache_bytes", 10 << 30),
     (stream, "maxOffsetsPerTrigger", "10", "max_offsets_per_trigger", 10),
     (stream, "maxBytesPerTrigger", "1t", "max_bytes_per_trigger", 1 << 40),
     (stream, "minOffsetsPerTrigger", "5", "min_offsets_per_trigger", 5),
@@ -93,12 +96,15 @@ def test_the_one_partitioner_may_be_named(spell: Any) -> None:
 
 POSITIVE = "a positive integer"
 SIZE = "a positive size such as 128m"
+DIRECTORY = "the absolute path of a local directory, such as /var/cache/log"
 SPAN = "a positive duration such as 15m or 500ms"
 NAMES = "names of columns, separated by commas"
 LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog, objects"
 BAD = [
     (read, "minPartitions", ["-1", "0", "1.5", "x", "", "2147483648", "١"], POSITIVE),
     (read, "maxRecordsPerPartition", ["0", "9223372036854775808", "1e3"], POSITIVE),
+    (read, "cacheDir", ["cache", "", "s3://bucket/cache"], DIRECTORY),
+    (read, "cacheBytes", ["0", "x"], SIZE),
     (read, "maxBytesPerPartition", ["0", "-1m", "m", "1x", "1.5g", "9" * 19 + "t"], SIZE),
     (read, "failOnDataLoss", ["yes", "1", "", "tru"], "true or false"),
     (read, "includeHeaders", ["no"], "true or false"),

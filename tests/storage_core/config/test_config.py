@@ -152,7 +152,7 @@ def test_every_setting_with_a_unit_takes_one() -> None:
         if field.name.endswith("_ms"):
             assert getattr(StoreConfig(**{field.name: "2m"}), field.name) == 120_000  # type: ignore[arg-type]
         elif "bytes" in field.name:
-            assert getattr(StoreConfig(**{field.name: "1M"}), field.name) == 1 << 20  # type: ignore[arg-type]
+            assert getattr(StoreConfig(**{field.name: "64M"}), field.name) == 1 << 26  # type: ignore[arg-type]
 
 
 def test_options_of_commands_take_units(tmp_path: Path) -> None:
