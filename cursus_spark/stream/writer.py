@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,14 @@ from ..write.task_commit import (
 
 if TYPE_CHECKING:
     from ..write import target
+    from ..write.typed_rows import TypedTopic
 else:
     target = LazyModule("cursus_spark.write.target")  # only the driver uses it
 
 _log = logger()
 # Properties by which a task knows its query. The commit runs on another writer object, in another
 # process: it knows the query from the messages of the tasks only.
+_COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
@@ -44,7 +47,13 @@ class CursusStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     def __init__(self, options: StreamWriteOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target, self._pins = target.find_target(options, schema)
+        # The process that only commits needs nothing of this, and spares the store the questions.
+        self._found = None if _COMMITTER in sys.modules else self._find()
+
+    def _find(self) -> tuple[TypedTopic | None, Mapping[str, bytes]]:
+        # A plain tuple: no task imports what only the driver uses.
+        topic, pins = target.find_target(self._options, self._schema)
+        return topic, pins
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task of one batch."""
@@ -52,9 +61,8 @@ class CursusStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
             # The run makes it unique: a task left from an earlier run writes to another directory.
             job = f"stream-{query}-{batch}-{run}"
-            staged = write_rows(
-                self._options, self._schema, self._target, job, iterator, self._pins
-            )
+            topic, pins = self._found or self._find()
+            staged = write_rows(self._options, self._schema, topic, job, iterator, pins)
             return replace(staged, query_id=query, batch_id=int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

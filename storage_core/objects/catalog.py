@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import StoreConfig
 from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
@@ -28,16 +28,12 @@ from .backend import read_object
 from .commit_log import CommitLog, Draft
 from .document import damaged
 from .patience import TRANSIENT, PatientBackend
+from .reads.kept_logs import KnownLog
 from .reads.pins import Pin
 from .state import Commit, LogState
 
 TOPICS = "topics/"
 _ENTRY = re.compile(r"(\d{20})\.(json|deleted)")
-
-
-class _Known(NamedTuple):
-    number: int
-    log: CommitLog
 
 
 class _Step(threading.local):
@@ -50,12 +46,19 @@ class _Step(threading.local):
 class ObjectCatalog:
     """Topics by name. Safe for several threads, processes and machines."""
 
-    def __init__(self, backend: PatientBackend, clock: Vfs, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        backend: PatientBackend,
+        clock: Vfs,
+        config: StoreConfig,
+        kept: dict[str, KnownLog] | None = None,
+    ) -> None:
         self._backend = backend
         self._clock = clock
         self._config = config
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, KnownLog] = {}
+        self._kept = {} if kept is None else kept
         self._pins: dict[str, tuple[Pin, CommitLog]] = {}
         self._step = _Step()
 
@@ -118,15 +121,15 @@ class ObjectCatalog:
             step[topic] = (known.log, state)
         return known.log, state
 
-    def _current(self, topic: str) -> tuple[_Known, LogState]:
+    def _current(self, topic: str) -> tuple[KnownLog, LogState]:
         check_name("topic", topic)
         if topic in self._pins:
             log = self._pins[topic][1]
             state = log.refresh()
             if not state.deleted:
-                return _Known(-1, log), state
+                return KnownLog(-1, log), state
             raise self._not_found(topic)
-        known = self._known.get(topic)
+        known = self._known.get(topic) or self._recalled(topic)
         if known is not None:
             state = known.log.refresh()
             if not state.deleted:
@@ -135,20 +138,40 @@ class ObjectCatalog:
         if found is not None and (known is None or found.number != known.number):
             state = found.log.refresh()
             if not state.deleted:
-                with self._lock:
-                    if self._known.setdefault(topic, found).number < found.number:
-                        self._known[topic] = found
+                self._remember(topic, found)
                 return found, state
         with self._lock:
             self._known.pop(topic, None)
+            self._kept.pop(topic, None)
         raise self._not_found(topic)
+
+    def _recalled(self, topic: str) -> KnownLog | None:
+        """A log that this process has read for another store, if it is still there."""
+        kept = self._kept.get(topic)
+        if kept is None:
+            return None
+        if kept.is_there():
+            return self._remember(topic, kept)
+        self._kept.pop(topic, None)
+        return None
+
+    def _remember(self, topic: str, found: KnownLog) -> KnownLog:
+        """Know a log, unless a later one of that name is known."""
+        with self._lock:
+            if self._known.setdefault(topic, found).number < found.number:
+                self._known[topic] = found
+            self._kept[topic] = self._known[topic]
+            return self._known[topic]
 
     def log(self, topic: str) -> CommitLog:
         """The log of a topic, without a look whether it changed since the last one."""
         if topic in self._pins:
             return self._pins[topic][1]
         known = self._known.get(topic)
-        return self.get(topic)[0] if known is None else known.log
+        if known is None:
+            # What is kept may be as old as the store that kept it: the state now is wanted.
+            return self._current(topic)[0].log
+        return known.log
 
     def open_log(self, log_id: str) -> CommitLog:
         """A log by its id."""
@@ -188,7 +211,7 @@ class ObjectCatalog:
         log.commit(lambda state: None if state.topic else Draft(first))
         self._register(topic, number, log_id)
         with self._lock:
-            self._known[topic] = _Known(number, log)
+            self._known[topic] = self._kept[topic] = KnownLog(number, log)
         return created
 
     def _free_number(self, topic: str) -> int:
@@ -238,6 +261,7 @@ class ObjectCatalog:
             # Another thread may have created the topic again: that one stays.
             if self._known.get(topic) == known:
                 del self._known[topic]
+                self._kept.pop(topic, None)
         self._backend.put(_key(topic, known.number, "deleted"), [b""])
 
     def change(self, topic: str, change: Callable[[TopicFile], TopicFile]) -> TopicFile:
@@ -279,7 +303,7 @@ class ObjectCatalog:
             raise self._not_found(topic)
         return found
 
-    def _find(self, topic: str, *, with_deleted: bool = False) -> _Known | None:
+    def _find(self, topic: str, *, with_deleted: bool = False) -> KnownLog | None:
         """The last topic of this name; None if there was none, or a listing says it is deleted."""
         last = (-1, False)
         for info in self._backend.list_after(f"{TOPICS}{topic}/"):
@@ -294,7 +318,7 @@ class ObjectCatalog:
         log_id = fields.get("log")
         if not isinstance(log_id, str) or not is_name(log_id):
             raise damaged(key, f"log is {log_id!r}")
-        return _Known(number, self.open_log(log_id))
+        return KnownLog(number, self.open_log(log_id))
 
     def _not_found(self, topic: str) -> TopicNotFoundError:
         found = ", ".join([name for name in self.names() if name != topic][:20]) or "none"

@@ -47,8 +47,9 @@ from .maintenance.checks import read_frames, store_problems
 from .maintenance.partition import ObjectMaintenance
 from .names import new_key
 from .object_log import ObjectLog
-from .obstore_backend import ObstoreBackend
+from .obstore_backend import ObstoreBackend, cloud_environment
 from .patience import Patience, PatientBackend
+from .reads.kept_logs import Place, place_of
 from .reads.pins import PinnedSchemas
 from .reads.remote_reads import ObjectReads
 from .schemas import ObjectSchemas, SchemaStep, evolved, merge_step, missing_versions
@@ -68,34 +69,46 @@ else:  # most processes keep no ranges
 INLINE_BYTES = 1 << 20
 
 
-def patient(vfs: Vfs, backend: ObjectBackend | None, config: StoreConfig) -> PatientBackend:
-    """The objects of a store, with repeated calls; by default those at its URL, or its files."""
-    patience = Patience(vfs, config.lock_timeout_ms / 1000)
+def _place(vfs: Vfs, backend: ObjectBackend | None, config: StoreConfig) -> Place:
+    """The objects of a store, with repeated calls; by default those at its URL, or its files.
+
+    What this process knows of a URL is kept for a while.
+    """
+
+    def patient(inner: ObjectBackend) -> PatientBackend:
+        return PatientBackend(inner, Patience(vfs, config.lock_timeout_ms / 1000))
+
     if backend is None and isinstance(vfs, UrlVfs):
-        backend = ObstoreBackend(vfs.root, vfs.options)
-    return PatientBackend(VfsBackend(vfs) if backend is None else backend, patience)
+        url, options = vfs.root, tuple(sorted(vfs.options.items()))
+        settings = (config.lock_timeout_ms, config.staging_ttl_ms)
+        key = (url, options, tuple(sorted(cloud_environment())), settings)
+        return place_of(key, lambda: patient(ObstoreBackend(url, dict(options))))
+    return Place(patient(VfsBackend(vfs) if backend is None else backend))
 
 
 def create_store(vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = None) -> None:
     """Make a store, if there is none."""
-    identity.ensure(patient(vfs, backend, config), vfs, config)
+    place = _place(vfs, backend, config)
+    place.identity = identity.ensure(place.backend, vfs, config)
 
 
 def has_store(vfs: Vfs, config: StoreConfig) -> bool:
     """Whether there is a store."""
-    return identity.read(patient(vfs, None, config)) is not None
+    place = _place(vfs, None, config)
+    place.identity = identity.read(place.backend)
+    return place.identity is not None
 
 
 def broken_promises(vfs: Vfs, config: StoreConfig, rounds: int) -> list[str]:
     """What a store there would depend on and cannot, tried out; it may or may not be there."""
-    return list(semantics_problems(patient(vfs, None, config).inner, rounds))
+    return list(semantics_problems(_place(vfs, None, config).backend.inner, rounds))
 
 
 def open_engine(
     vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = None
 ) -> ObjectEngine:
     """The engine of a store."""
-    return ObjectEngine(vfs, config, patient(vfs, backend, config))
+    return ObjectEngine(vfs, config, _place(vfs, backend, config))
 
 
 def _reading(
@@ -134,16 +147,16 @@ class ObjectEngine:
 
     name = "objects"
 
-    def __init__(self, vfs: Vfs, config: StoreConfig, backend: PatientBackend) -> None:
+    def __init__(self, vfs: Vfs, config: StoreConfig, place: Place) -> None:
         self._clock = vfs
         self._config = config
-        self._backend = backend
-        self._catalog = ObjectCatalog(backend, vfs, config)
+        self._backend = backend = place.backend
+        self._catalog = ObjectCatalog(backend, vfs, config, place.logs)
         self._collector = Collector(backend, vfs, config, self._catalog)
         self._commits = ObjectCommits(vfs, config, self._catalog, self._collector)
         self._cache: IndexCache = LruCache(config.index_cache_segments)
         self._readers: dict[tuple[str, int], PartitionReader] = {}
-        self._identity: Identity | None = None
+        self._identity: Identity | None = place.identity
         self.groups = ObjectGroups(backend, vfs)
         self._reading, self._forget = _reading(backend, config)
         self.remote = ObjectReads(self._reading, self._catalog)

@@ -65,7 +65,7 @@ class ObstoreBackend:
             (client if name.lower() in _CLIENT_OPTIONS else config)[name.lower()] = value
         endpoints = [
             value
-            for name, value in (*self._options.items(), *_cloud_environment())
+            for name, value in (*self._options.items(), *cloud_environment())
             if "endpoint" in name.lower()
         ]
         if any(value.startswith("http://") for value in endpoints):
@@ -180,13 +180,13 @@ class ObstoreBackend:
     def _text(self, error: BaseException) -> str:
         """The first line of an error, without credentials."""
         text = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        for name, value in (*self._options.items(), *_cloud_environment()):
+        for name, value in (*self._options.items(), *cloud_environment()):
             if value and _SECRET_OPTION.search(name):
                 text = text.replace(value, "***")
         return _SECRET.sub(r"\1***", text)[:400].removesuffix(".")
 
 
-def _cloud_environment() -> list[tuple[str, str]]:
+def cloud_environment() -> list[tuple[str, str]]:
     """The variables that the library reads by itself."""
     return [(name, value) for name, value in os.environ.items() if name.startswith(_CLOUDS)]
 

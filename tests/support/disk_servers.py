@@ -112,10 +112,14 @@ UNSOUND = {
 }
 
 
-def _program(kind: Kind) -> str:
+def installed(kind: Kind) -> str | None:
+    """Where the program of a server is; None if it is not installed."""
     places = [HOME / kind.program / "bin", HOME / "bin", HOME / "node_modules" / ".bin"]
-    found = shutil.which(kind.program, path=":".join(map(str, places)))
-    found = found or shutil.which(kind.program)
+    return shutil.which(kind.program, path=":".join(map(str, places))) or shutil.which(kind.program)
+
+
+def _program(kind: Kind) -> str:
+    found = installed(kind)
     if found is None and kind.package:
         home = HOME / kind.program
         try:

@@ -42,7 +42,10 @@ class _Reply(NamedTuple):
 
 
 class Proxy(ThreadingHTTPServer):
-    """The proxy; ``likely`` may be changed while it runs, ``met`` counts what it did."""
+    """The proxy; ``likely`` may be changed while it runs, ``met`` counts what it did.
+
+    ``requests`` counts what clients sent, by method, with LIST for a GET of a listing.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -52,8 +55,15 @@ class Proxy(ThreadingHTTPServer):
         self.target = urlsplit(target)
         self.likely = dict(likely)
         self.met: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.late: list[threading.Thread] = []
         self._random, self._lock = Random(seed), threading.Lock()
+
+    def count(self, method: str, path: str) -> None:
+        """Count a request, whatever becomes of it."""
+        query = urlsplit(path).query.split("&")
+        with self._lock:
+            self.requests["LIST" if "list-type=2" in query else method] += 1
 
     def trouble(self, *, conditional: bool) -> str:
         """What happens to a request; nothing, mostly."""
@@ -78,6 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.count(self.command, self.path)
         names = [name.lower() for name in self.headers]
         what = self.server.trouble(conditional=any(name in names for name in _CONDITIONS))
         if what in ("500", "503"):

@@ -10,17 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage_core import Store
+from storage_core import OffsetRange, Store
 from storage_core.arguments import store_url
 from storage_core.errors import (
     ConfigError,
     LayoutMismatchError,
     LayoutNotFoundError,
     StorageError,
+    TopicNotFoundError,
 )
 from storage_core.objects.backend import read_object
 from storage_core.objects.obstore_backend import ObstoreBackend
+from storage_core.objects.reads.kept_logs import forget_all
 from storage_core.objects.semantics import require_semantics
+from tests.support.object_proxy import proxied
 from tests.support.object_server import BUCKET, KEY, SECRET, running
 from tests.support.stores import T0, columns_of, errors, offsets, values
 
@@ -118,6 +121,68 @@ def test_credentials_are_never_shown(server: Options, caplog: pytest.LogCaptureF
         Store.open(f"s3://{KEY}:{SECRET}@bucket/x")
     shown += [str(refused.value), caplog.text]
     assert not [text for text in shown if KEY in text or SECRET in text]
+
+
+def test_a_store_that_is_opened_again_goes_on_from_what_the_process_knows(server: Options) -> None:
+    with proxied(server, likely={}) as (proxy, options):
+        url = f"s3://{BUCKET}/logs/{next(_numbers)}"
+        with Store.open(url, create=True, storage=options) as store:
+            store.create_topic("t")
+            for number in range(20):
+                store.append("t", 0, [b"%d" % number])
+        with Store.open(url, storage=server) as elsewhere:  # another connection
+            elsewhere.append("t", 0, [b"other"])
+        proxy.requests.clear()
+        with Store.open(url, storage=options) as store:
+            assert store.start_offset("t", 0) == 0
+            # store.json; whether the last commit is there; the new one, and none after it.
+            assert proxy.requests == {"GET": 4}
+            assert len(values(store, topic="t")) == 21
+        proxy.requests.clear()
+        with Store.open(url, storage=options) as store:
+            store.append("t", 0, [b"last"])
+        # store.json, the last commit, a poll; the commit, and the boundary.
+        assert proxy.requests == {"GET": 4, "PUT": 1}
+        forget_all()
+        proxy.requests.clear()
+        with Store.open(url, storage=options) as store:
+            assert store.visible_ends("t") == (22,)
+        assert proxy.requests["GET"] > 20
+
+
+def test_what_a_process_knows_is_not_believed_where_the_bucket_has_changed(
+    server: Options,
+) -> None:
+    store = make(server)
+    store.append("t", 0, [b"a"])
+    backend = ObstoreBackend(store.path, server)
+    saved = {info.key: read_object(backend, info.key) or b"" for info in backend.list_after("")}
+    store.append("t", 0, [b"lost"])
+    store.close()
+
+    def put_back(objects: Mapping[str, bytes]) -> None:
+        backend.delete([info.key for info in backend.list_after("")])
+        for key, data in objects.items():
+            backend.put(key, [data])
+
+    put_back(saved)  # a backup
+    with again(store, server) as restored:
+        assert values(restored, topic="t") == [b"a"]
+        assert restored.append("t", 0, [b"b"]) == OffsetRange(1, 2)
+        assert errors(restored) == []
+    put_back({})
+    with pytest.raises(LayoutNotFoundError):
+        again(store, server)
+    with Store.open(store.path, create=True, storage=server) as new:
+        assert new.topics() == []
+        with pytest.raises(TopicNotFoundError):
+            new.append("t", 0, [b"c"])
+        new.create_topic("t", 3)
+        assert new.visible_ends("t") == (0, 0, 0)
+    with again(store, server) as other:
+        other.delete_topic("t")
+        other.create_topic("t", 2)
+        assert again(store, server).visible_ends("t") == (0, 0)
 
 
 @pytest.mark.parametrize(

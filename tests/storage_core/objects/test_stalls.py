@@ -212,6 +212,7 @@ def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_sta
     def commit(build: Any) -> Any:
         done = true(build)
         catalog._known.pop(TOPIC, None)
+        catalog._kept.pop(TOPIC, None)
         store.create_topic(TOPIC, 2)
         return done
 
