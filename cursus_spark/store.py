@@ -104,9 +104,15 @@ def same_store_as_the_driver(path: str) -> Iterator[None]:
 
 
 def ensure_topic(
-    store: Store, options: StreamWriteOptions, topic: str, columns: Sequence[Field] | None = None
+    store: Store,
+    options: StreamWriteOptions,
+    topic: str,
+    columns: Sequence[Field] | None = None,
+    found: TopicFile | None = None,
 ) -> TopicFile:
     """Create a missing topic if ``createTopic`` is true; ``columns`` make it a typed one.
+
+    ``found`` is the topic, if the caller has just looked.
 
     Raises:
         CursusError: the topic is missing and ``createTopic`` is false, or it does not have
@@ -114,7 +120,7 @@ def ensure_topic(
     """
     wanted = options.num_partitions
     try:
-        found = store.topic(topic)
+        found = found or store.topic(topic)
     except TopicNotFoundError as error:
         if not options.create_topic:
             raise cursus_error(

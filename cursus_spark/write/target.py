@@ -52,10 +52,12 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
         return Target(None, {})
     store: Store | None = None
     found: TopicFile | None = None
+    pins: Mapping[str, bytes] = {}
     with ExitStack() as opened:
         with suppress(LayoutNotFoundError, TopicNotFoundError):
             store = opened.enter_context(open_existing_for_write(options))
-            found = store.topic(topic)
+            with store.reading_once():
+                found, pins = store.topic(topic), _pins(store, topic)
         if found is None:
             typed = _makes_typed(options, schema)
         else:
@@ -69,11 +71,11 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
             _check_new(options, columns)
         if store is None:
             store = opened.enter_context(open_for_write(options))
-        made = ensure_topic(store, options, topic, columns)
+        made = ensure_topic(store, options, topic, columns, found)
         if made.is_typed != typed:  # another writer has just created it
             return find_target(options, schema)
         if columns is None:
-            return Target(None, _pins(store, topic))
+            return Target(None, pins or _pins(store, topic))
         _require_options(made, topic, options)
         found_topic = _typed_topic(store, made, topic, columns, options)
         return Target(found_topic, _pins(store, topic))
