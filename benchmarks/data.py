@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage_core import Store, StoreConfig
+from storage_core.format.columns import Columns, make_columns
 from storage_core.vfs import PosixVfs
 
 RECORD_BYTES = 100
@@ -70,6 +71,11 @@ def values(count: int, seed: int = 1) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
+
+
+def columns(count: int) -> Columns:
+    """The same as columns, for a task that stages them."""
+    return make_columns(values(count), None, None, None, now_us=10**15, max_record_bytes=MIB)
 
 
 def repeated(count: int) -> pa.Array:

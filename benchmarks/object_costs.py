@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from cursus_spark.datasource import CursusDataSource
 from storage_core import DiskHandler, Store, StoreConfig
-from storage_core.format.columns import make_columns
 from tests.support.object_proxy import proxied
 
 from . import data
@@ -95,7 +94,7 @@ def _counted(kinds: list[Kind], place: Place, seconds: float) -> list[tuple[Coun
             proxies.append(proxy)
 
         def count(number: int) -> tuple[Counter[str], float]:
-            proxies[number].requests.clear()
+            proxies[number].forget()
             passed = runs[number](seconds)
             return Counter(proxies[number].requests), passed
 
@@ -117,9 +116,7 @@ def _commits(url: str, options: Options) -> Run:
     store, versions = Store.open(url, storage=options), itertools.count()
     pin = store.pinned("t")
     assert pin is not None
-    rows = make_columns(
-        data.values(100), None, None, None, now_us=store.vfs.now_us(), max_record_bytes=data.MIB
-    )
+    rows = data.columns(100)
 
     def commit() -> None:
         version, parts = next(versions), []

@@ -44,7 +44,8 @@ class _Reply(NamedTuple):
 class Proxy(ThreadingHTTPServer):
     """The proxy; ``likely`` may be changed while it runs, ``met`` counts what it did.
 
-    ``requests`` counts what clients sent, by method, with LIST for a GET of a listing.
+    ``requests`` counts what clients sent, by method, with LIST for a GET of a listing; ``written``
+    counts PUTs by what they wrote: data, commit, or other.
     """
 
     daemon_threads = True
@@ -56,14 +57,25 @@ class Proxy(ThreadingHTTPServer):
         self.likely = dict(likely)
         self.met: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
         self.late: list[threading.Thread] = []
         self._random, self._lock = Random(seed), threading.Lock()
 
     def count(self, method: str, path: str) -> None:
         """Count a request, whatever becomes of it."""
-        query = urlsplit(path).query.split("&")
+        found = urlsplit(path)
         with self._lock:
-            self.requests["LIST" if "list-type=2" in query else method] += 1
+            listing = "list-type=2" in found.query.split("&")
+            self.requests["LIST" if listing else method] += 1
+            if method == "PUT":
+                commit = "commit" if found.path.endswith(".commit") else "other"
+                self.written["data" if "/data/" in found.path else commit] += 1
+
+    def forget(self) -> None:
+        """Begin to count again."""
+        with self._lock:
+            self.requests.clear()
+            self.written.clear()
 
     def trouble(self, *, conditional: bool) -> str:
         """What happens to a request; nothing, mostly."""

@@ -1,9 +1,9 @@
 """What a process knows of an object store, kept for the next ``Store`` that it opens there.
 
-Spark's driver opens the store again for every step of every micro-batch. Each time it would read the
-log from the last checkpoint on: up to a hundred commits. Instead it goes on from where the process
-was a moment ago. The first use of a kept log asks whether its last commit is still there: the
-bucket may have been emptied, or restored from a backup, meanwhile.
+Spark's driver opens the store again for every step of every micro-batch. Each time it would read
+the log from the last checkpoint on: up to a hundred commits. Instead it goes on from where the
+process was a moment ago. The first use of a kept log asks whether its last commit is still there:
+the bucket may have been emptied, or restored from a backup, meanwhile.
 """
 
 from __future__ import annotations
