@@ -82,7 +82,7 @@ def _place(vfs: Vfs, backend: ObjectBackend | None, config: StoreConfig) -> Plac
         url, options = vfs.root, tuple(sorted(vfs.options.items()))
         settings = (config.lock_timeout_ms, config.staging_ttl_ms)
         key = (url, options, tuple(sorted(cloud_environment())), settings)
-        return place_of(key, lambda: patient(ObstoreBackend(url, dict(options))))
+        return place_of(key, lambda: patient(ObstoreBackend(url, dict(options))), vfs.monotonic())
     return Place(patient(VfsBackend(vfs) if backend is None else backend))
 
 

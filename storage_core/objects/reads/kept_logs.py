@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,32 +49,25 @@ class Place:
         self.backend = backend
         self.identity: Identity | None = None
         self.logs: dict[str, KnownLog] = {}
-        self._used = time.monotonic()
-
-    def use(self) -> Place:
-        """The place, which is kept for a while from now on."""
-        self._used = time.monotonic()
-        return self
-
-    @property
-    def is_old(self) -> bool:
-        """Whether it was not opened for so long that another program may have cleaned up."""
-        return time.monotonic() - self._used > _KEPT_S
+        self.used = 0.0
 
 
 _places: dict[tuple[object, ...], Place] = {}
 _lock = threading.Lock()
 
 
-def place_of(key: tuple[object, ...], connect: Callable[[], PatientBackend]) -> Place:
-    """What is known of a place; ``key`` is all that a connection depends on."""
+def place_of(key: tuple[object, ...], connect: Callable[[], PatientBackend], now: float) -> Place:
+    """What is known of a place; ``key`` is all that a connection depends on.
+
+    It is kept for a while from ``now`` on, in seconds of the monotonic clock.
+    """
     key = (os.getpid(), *key)  # connections do not survive a fork
     with _lock:
-        for each in [each for each, place in _places.items() if place.is_old]:
+        for each in [each for each, place in _places.items() if now - place.used > _KEPT_S]:
             del _places[each]
-        if key not in _places:
-            _places[key] = Place(connect())
-        return _places[key].use()
+        place = _places.setdefault(key, Place(connect()))
+        place.used = now
+        return place
 
 
 def forget_all() -> None:
