@@ -35,9 +35,9 @@ else:
     target = LazyModule("cursus_spark.write.target")  # only the driver uses it
 
 _log = logger()
+_COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 # Properties by which a task knows its query. The commit runs on another writer object, in another
 # process: it knows the query from the messages of the tasks only.
-_COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 _QUERY, _BATCH, _RUN = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 

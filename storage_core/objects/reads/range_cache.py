@@ -25,7 +25,7 @@ from ...io.checksum import crc32c
 from ...io.durable import make_directories, opened, parent, remove_tree, write_all
 from ...vfs import Buffer, PosixVfs, Vfs
 from ..backend import Contents, ObjectBackend, ObjectInfo
-from ..state import DATA
+from ..names import DATA
 
 BLOCK_BYTES = 1 << 20
 SUFFIX = ".range"
