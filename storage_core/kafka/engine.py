@@ -17,14 +17,13 @@ from ..layouts.registry import KAFKA
 from ..log.published import Published
 from ..metadata.consumer_groups import GroupFiles
 from ..metadata.topic_file import TopicFile
-from ..segments.partition_reader import PartitionReader
 from ..types import IsolationLevel, Problem
 from ..vfs import Vfs
 from .catalog import KafkaCatalog
 from .checkpoints import Checkpoints, PartitionFiles
 from .checks import partition_problems
 from .maintenance import KafkaMaintenance
-from .segments import KafkaCaches, KafkaSegments
+from .segments import KafkaCaches, KafkaReader, KafkaSegments
 
 
 class KafkaEngine:
@@ -69,8 +68,8 @@ class KafkaEngine:
         """Never: the broker recovers its logs."""
         return False
 
-    def reader(self, topic: str, partition: int) -> PartitionReader:
-        return PartitionReader(topic, partition, self._of(topic, partition))
+    def reader(self, topic: str, partition: int) -> KafkaReader:
+        return KafkaReader(topic, partition, self._of(topic, partition))
 
     def maintenance(self, topic: str, partition: int) -> KafkaMaintenance:
         found = self._catalog.get(topic)

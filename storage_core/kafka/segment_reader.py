@@ -171,6 +171,7 @@ class KafkaSegment:
                 return None
             if chunk.problem is not None:
                 raise broken(chunk)
+        self.require_end(chunk, end)
         return None
 
     def end_of_older(self, timestamp: int, end: int) -> int | None:
@@ -189,6 +190,7 @@ class KafkaSegment:
                 break
             if chunk.problem is not None:
                 raise broken(chunk)
+        self.require_end(chunk, end)
         return last
 
     def largest_time(self) -> int:
@@ -204,6 +206,7 @@ class KafkaSegment:
             if chunk.problem is not None:
                 raise broken(chunk)
             largest = max(largest, int(chunk.batches.max_time.max(initial=-1)))
+        self.require_end(chunk)
         return NO_TIME if largest < 0 else largest * _MILLISECOND
 
     def walk_to_end(self) -> Chunk:
@@ -237,6 +240,12 @@ class KafkaSegment:
             if len(found) and found.base[0] <= min(offset, at.offset):
                 return at
         return OffsetPosition(self._edges.base, 0)
+
+    def require_end(self, last: Chunk, end: int = MAX_OFFSET) -> None:
+        """Raise if the file was cut after its last chunk, before offsets that it had."""
+        edge = min(end, self._edges.limit)
+        if last.due < edge < MAX_OFFSET:
+            self._missing(self, last.due, edge)
 
     def _is_time_of(self, entries: TimeEntries, at: int) -> bool:
         """Whether the batch with the offset of an entry has the time of the entry."""

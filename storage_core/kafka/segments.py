@@ -18,6 +18,7 @@ from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import KAFKA_NAMES, base_of
 from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
+from ..segments.partition_reader import PartitionReader
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .checkpoints import Checkpoints, PartitionFiles, first_epoch_start
@@ -33,6 +34,21 @@ _SWAP = ".log.swap"
 REMOTE = "remote"
 """In the place of a file name: segments that only the broker's remote storage has."""
 _NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
+
+
+class KafkaReader(PartitionReader):
+    """Reads of one partition; a time is not looked for in silence where damage ends the search."""
+
+    def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
+        found = super().offset_for_timestamp(timestamp, end)
+        if found is None:
+            self.require_sound_end()
+        return found
+
+    def end_of_older(self, timestamp: int, end: int) -> int | None:
+        found = super().end_of_older(timestamp, end)
+        self.require_sound_end()
+        return found
 
 
 class KafkaCaches:
@@ -64,7 +80,7 @@ class KafkaSegments(ListedAtOnce):
         self._end: tuple[str, FileStat, Chunk] | None = None
         self._open: OpenTransactions | None = None
         self._warned = False
-        self._damage: tuple[str, BrokenFrameError] | None = None
+        self._damage: tuple[str, BrokenFrameError | DataLossError] | None = None
 
     def listing(self) -> Listing:
         """The segments now, from the log start offset on."""
@@ -169,6 +185,8 @@ class KafkaSegments(ListedAtOnce):
                     if chunk.due >= segment.edges.high_watermark and listing.is_last(base):
                         return
                     raise broken(chunk)
+                # A marker that was cut off must not be taken for one that never was.
+                segment.require_end(chunk)
             finally:
                 segment.close()
 
@@ -224,7 +242,7 @@ class KafkaSegments(ListedAtOnce):
         known = self._open
         if known is None or known.end > high_watermark:
             known = self._from_snapshot(high_watermark)
-        damage: tuple[str, BrokenFrameError] | None = None
+        damage: tuple[str, BrokenFrameError | DataLossError] | None = None
         start: int | None = known.end
         while start is not None and start < high_watermark:
             try:
@@ -233,17 +251,36 @@ class KafkaSegments(ListedAtOnce):
                     if chunk.due >= high_watermark:
                         break
                 break
-            except BrokenFrameError as error:
+            except (BrokenFrameError, DataLossError) as error:
                 # A read stops there. What it starts after the damage may go on.
                 listing, offset = self.listing(), max(start, error.offset or 0)
                 damage = (listing.path(listing.bases[max(0, listing.holding(offset))]), error)
                 start = listing.following(offset)
+        if damage is None and known.end < high_watermark:
+            damage, start = self._hole_at_end(known.end, high_watermark), None
         self._open = known if damage is None else None
         # A file that was cut has no damage to find: the read will not get to the end.
         end = known.end if damage is not None and start is None else high_watermark
         stable = min(end, known.lowest, high_watermark)
         self._damage = damage if stable < high_watermark else None
         return stable
+
+    def _hole_at_end(
+        self, start: int, end: int
+    ) -> tuple[str, BrokenFrameError | DataLossError] | None:
+        """What is wrong if no batch has the last offsets below the high watermark."""
+        listing = self.listing()
+        if not listing.bases or start < listing.bases[0]:
+            return None
+        base = listing.bases[listing.holding(start)]
+        path, segment = listing.path(base), self.open(base, listing)
+        try:
+            self._require_compacted(path, segment, start, end)
+        except (BrokenFrameError, DataLossError) as error:
+            return path, error
+        finally:
+            segment.close()
+        return None
 
     def _from_snapshot(self, high_watermark: int) -> OpenTransactions:
         """The open transactions at the last snapshot of the producers below an offset."""
