@@ -192,9 +192,10 @@ class DiskManager:
     def _opened(self) -> Store:
         if self._store is None:
             config = self._config
-            self._store = Store.open(
-                config.log_dir, layout=config.layout, create=True, config=config
-            )
+            # An object store has one layout, and the default of the setting is another.
+            at_url = arguments.store_url(config.log_dir) is not None
+            layout = "auto" if at_url and config.layout == "native" else config.layout
+            self._store = Store.open(config.log_dir, layout=layout, create=True, config=config)
             # A program that ends without close loses no queued record.
             atexit.register(self.close_all_handlers)
             if config.maintenance_interval_ms is not None or config.scrub_interval_ms is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage_core import OffsetRange, Store
+from storage_core import DiskHandler, DiskManager, OffsetRange, Store, StoreConfig
 from storage_core.arguments import store_url
 from storage_core.errors import (
     ConfigError,
@@ -183,6 +183,28 @@ def test_what_a_process_knows_is_not_believed_where_the_bucket_has_changed(
         other.delete_topic("t")
         other.create_topic("t", 2)
         assert again(store, server).visible_ends("t") == (0, 0)
+
+
+def test_a_manager_writes_to_a_bucket_and_a_flush_is_one_object(
+    server: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"endpoint": "ENDPOINT_URL", "region": "DEFAULT_REGION"}
+    for name, value in server.items():  # as a cloud's own tools have them
+        monkeypatch.setenv(f"AWS_{names.get(name, name.upper())}", value)
+    url = f"s3://{BUCKET}/logs/{next(_numbers)}"
+    with DiskManager(StoreConfig(log_dir=url, linger_ms=60_000)) as manager:
+        manager.store.create_topic("t")
+        handler = manager.get_handler("t", 0)
+        futures = [handler.append(b"%d" % number) for number in range(50)]
+        assert futures[-1].result(30) == 49
+    written = {info.key for info in ObstoreBackend(url, {}).list_after("")}
+    kinds = sorted(key.rpartition(".")[2] for key in written)
+    # store.json, the name of the topic; the commits of its creation and of the records.
+    assert kinds == ["commit", "commit", "json", "json"]
+    with Store.open(url) as store:
+        assert values(store, topic="t") == [b"%d" % number for number in range(50)]
+        with pytest.raises(ConfigError, match="has no current segment"):
+            DiskHandler(store, "t", 0).send_current_segment(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
