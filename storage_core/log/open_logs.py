@@ -180,11 +180,11 @@ class OpenLogs:
                 # First: a power cut may take the file that is written next.
                 self.published.schemas(topic).set_published(schema)
         if not high_watermark.publish(
-            self._vfs, topic, uid, ends, timeout_ms, schema=schema, again=durably
+            self._vfs, topic, uid, ends, timeout_ms, schema=schema, both=durably
         ):
             raise watermark_lost(topic)
         if durably:
-            high_watermark.make_durable(self._vfs, topic)
+            high_watermark.make_durable(self._vfs, topic, uid, timeout_ms)
 
     @contextmanager
     def durable(self, topic: str) -> Iterator[None]:

@@ -130,8 +130,8 @@ class PartitionLog:
         """
         if self._tail.sync_failed or (isinstance(error, OSError) and not is_harmless(error)):
             return
-        published = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
-        if published is None or published.end(self._partition) <= mark.end:
+        published = high_watermark.newest(self._vfs, self.topic, self._uuid.bytes)
+        if published is None or published.watermark.end(self._partition) <= mark.end:
             self._tail.rewind(mark)
 
     def flush(self) -> None:
@@ -284,11 +284,11 @@ class PartitionLog:
         self._state = state
 
     def _recover(self, state: PartitionState, *, needs_high_watermark: bool) -> None:
-        published = high_watermark.read(self._vfs, self.topic, self._uuid.bytes)
-        if published is None and needs_high_watermark:
+        published = high_watermark.newest(self._vfs, self.topic, self._uuid.bytes)
+        if needs_high_watermark and (published is None or not published.is_settled):
             raise watermark_lost(self.topic)
         line = checkpoint.find(self._vfs, self.topic, self._partition, self._uuid)
-        visible = 0 if published is None else published.end(self._partition)
+        visible = 0 if published is None else published.watermark.end(self._partition)
         # Without syncs a high watermark does not prove that the records below it are durable.
         synced = 0 if self.config.syncs_never else visible
         flushed = 0 if line is None else line.last_flushed_offset

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ..errors import SchemaMismatchError, StorageError, TopicNotFoundError
+from ..errors import (
+    RecoveryNeededError,
+    SchemaMismatchError,
+    StorageError,
+    TopicNotFoundError,
+)
 from ..io.io_errors import watermark_lost
 from ..lazy import LazyModule
 from ..metadata import high_watermark
@@ -81,18 +87,30 @@ class PublishedTopics:
         return schemas.get(version)
 
     def read(self, topic: str) -> Published:
-        """The ends and the schema of a topic, at one instant.
-
-        If the ``watermark`` file is lost, the ends come from checkpoint, ledger and intents. The
-        lines of a checkpoint have different ages, and readers must not see half of a commit. So a
-        commit that is in the ledger counts on all its partitions: it is durable there. A pending
-        commit counts on none.
-        """
+        """The ends and the schema of a topic, at one instant."""
         found = self._catalog.get(topic)
-        published = high_watermark.read(self._vfs, topic, found.uuid.bytes)
-        if published is not None and (published.schema is not None) == found.is_typed:
-            ends = tuple(published.end(partition) for partition in range(found.partitions))
-            return Published(ends, published.schema)
+        newest = high_watermark.newest(self._vfs, topic, found.uuid.bytes)
+        if newest is None or (newest.watermark.schema is not None) != found.is_typed:
+            return self._read_lost(topic, found)
+        watermark = newest.watermark
+        ends = tuple(watermark.end(partition) for partition in range(found.partitions))
+        published = Published(ends, watermark.schema)
+        if newest.is_settled:
+            return published
+        # The other slot is torn: it may have been the newest, until it was damaged.
+        with suppress(RecoveryNeededError):
+            lost = self._read_lost(topic, found)
+            schema = None if watermark.schema is None else max(watermark.schema, lost.schema or 0)
+            published = Published(tuple(map(max, ends, lost.ends)), schema)
+        return published
+
+    def _read_lost(self, topic: str, found: TopicFile) -> Published:
+        """What is published of a topic whose ``watermark`` file is lost.
+
+        The ends come from checkpoint, ledger and intents. The lines of a checkpoint have different
+        ages, and readers must not see half of a commit. So a commit that is in the ledger counts on
+        all its partitions: it is durable there. A pending commit counts on none.
+        """
         while True:
             schema = self.schema_of_lost(topic)
             ends = self._ends_of_lost(topic, found)

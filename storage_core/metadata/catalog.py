@@ -21,8 +21,8 @@ from ..io.durable import create_file, make_directories, remove_tree, sync_direct
 from ..io.locks import locked
 from ..lazy import LazyModule
 from ..vfs import FileStat, Vfs
-from . import high_watermark, topic_file
-from .high_watermark import Watermark
+from . import high_watermark, slots, topic_file
+from .slots import Watermark
 from .topic_file import TopicFile
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Catalog:
         if new is not None:
             schema_files.prepare(self._vfs, f"{directory}/schemas", topic.uuid, new.fields)
             first = first._replace(schema=1)
-        create_file(self._vfs, f"{directory}/watermark", high_watermark.pack(first))
+        create_file(self._vfs, f"{directory}/watermark", slots.pack(first))
         self._vfs.fsync_dir(directory)
 
     def _make_partition(self, directory: str, partition: int) -> None:

@@ -1,76 +1,31 @@
-"""The high watermark of every partition of a topic, in one small file that a rename replaces.
+"""The high watermark of every partition of a topic, in one small file of two slots.
 
-A reader reads the file once, takes no lock and reads no record at or above the high watermark. A
-writer writes the file after it synced the records. It does not sync the file itself. So after a
-power cut the file may be old, torn or missing, but it is never above the log end. The exception is
+A writer publishes after it synced the records: it writes the slot that is not the newest one, in
+place, and does not sync it. A reader takes no lock, takes the newest whole slot, and reads no
+record at or above the high watermark. Nobody ever writes over the newest whole slot. So a reader
+always finds one, and the high watermarks that it finds never go back, also if a writer is killed
+in the middle of a slot.
+
+After a power cut each slot may be old or torn, but none is ever above the log end. The exception is
 ``fsync=none``, where records may be lost: see ``lower``.
 
-The file of a typed topic also names the published schema version. So one rename shows rows and
-their schema together.
-
-Big-endian: ``magic CRSW, version u8, 3 zero bytes, count u32, topic uuid (16 bytes),
-[schema u32,] count x end u64, CRC32C u32``. Version 2, of typed topics, has the schema.
+A file that needs larger slots, or is of an earlier release, is replaced by a rename.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from contextlib import suppress
+from itertools import zip_longest
 
-from ..io.checksum import crc32c
-from ..io.durable import parent, read_file, replace_file
+from ..errors import LockTimeoutError
+from ..io.durable import opened, parent, replace_file, write_all
 from ..io.locks import locked
 from ..vfs import Vfs
+from . import slots
+from .slots import Slots, Watermark
 
-_HEAD = struct.Struct(">4sB3xI16s")
-_NUMBER = struct.Struct(">I")
-_MAGIC = b"CRSW"
-_RECORDS, _TYPED = 1, 2
-_HEAD_BYTES = {_RECORDS: _HEAD.size, _TYPED: _HEAD.size + _NUMBER.size}
-MAX_PARTITIONS = 100_000
-_MAX_BYTES = _HEAD_BYTES[_TYPED] + 8 * MAX_PARTITIONS + _NUMBER.size
-
-
-class Watermark(NamedTuple):
-    """High watermarks by partition number. A partition after the end of the list has 0.
-
-    ``schema`` is the published schema version of a typed topic. Records topics have none.
-    """
-
-    topic_uuid: bytes
-    ends: tuple[int, ...]
-    schema: int | None = None
-
-    def end(self, partition: int) -> int:
-        return self.ends[partition] if partition < len(self.ends) else 0
-
-
-def pack(watermark: Watermark) -> bytes:
-    """The bytes of the ``watermark`` file."""
-    version, schema = _RECORDS, b""
-    if watermark.schema is not None:
-        version, schema = _TYPED, _NUMBER.pack(watermark.schema)
-    head = _HEAD.pack(_MAGIC, version, len(watermark.ends), watermark.topic_uuid)
-    data = head + schema + struct.pack(f">{len(watermark.ends)}Q", *watermark.ends)
-    return data + _NUMBER.pack(crc32c(data))
-
-
-def unpack(data: bytes) -> Watermark | None:
-    """The high watermarks in ``data``; None if the bytes are damaged."""
-    if len(data) < _HEAD.size + _NUMBER.size:
-        return None
-    magic, version, count, topic_uuid = _HEAD.unpack_from(data)
-    if (
-        magic != _MAGIC
-        or version not in _HEAD_BYTES
-        or len(data) != _HEAD_BYTES[version] + 8 * count + _NUMBER.size
-        or crc32c(data[:-4]) != _NUMBER.unpack_from(data, len(data) - 4)[0]
-    ):
-        return None
-    ends = struct.unpack_from(f">{count}Q", data, _HEAD_BYTES[version])
-    schema = _NUMBER.unpack_from(data, _HEAD.size)[0] if version == _TYPED else None
-    return Watermark(topic_uuid, ends, schema)
+_MAX_BYTES = 2 * (8 * slots.MAX_PARTITIONS + 8192)
 
 
 def path_of(topic: str) -> str:
@@ -81,16 +36,49 @@ def path_of(topic: str) -> str:
 def lock_of(topic: str) -> str:
     """The lock over a topic's ``watermark`` and ``topic.json`` files. Processes hold it briefly.
 
-    ``publish`` does not fsync under it. Only changes of ``topic.json`` do.
+    ``publish`` syncs nothing under it, unless it replaces the file.
     """
     return f"topics/{topic}/lock"
 
 
 def read(vfs: Vfs, topic: str, topic_uuid: bytes) -> Watermark | None:
-    """The current high watermarks; None if the file is missing, torn or of another topic."""
-    data = read_file(vfs, path_of(topic), _MAX_BYTES)
-    watermark = None if data is None else unpack(data)
-    return watermark if watermark is not None and watermark.topic_uuid == topic_uuid else None
+    """The current high watermarks, for writers; None if the file is lost.
+
+    It is lost if it is missing, damaged or of another topic, and also if one slot is torn: that one
+    may have been the newest, and then it alone said what the partitions of other writers have.
+    """
+    found = newest(vfs, topic, topic_uuid)
+    return found.watermark if found is not None and found.is_settled else None
+
+
+def newest(vfs: Vfs, topic: str, topic_uuid: bytes) -> Slots | None:
+    """The newest whole slot, for readers; None if there is none.
+
+    It is not older than any that was whole when this call began.
+    """
+    try:
+        with opened(vfs, path_of(topic), "read") as fd:
+            return _newest(vfs, fd, topic_uuid)
+    except FileNotFoundError:
+        return None
+
+
+def _newest(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:
+    """Read until both slots are whole, or until two reads are equal.
+
+    A slot that is not whole may be written right now, and a read is no instant: while it lasts, one
+    writer may finish a slot and the next one begin the other. Then the slot that was read whole may
+    be older than one that was whole before. Two equal reads show that it is the newest: nobody
+    writes over the other slot before this one has changed.
+    """
+    before = None
+    while True:
+        data = vfs.pread(fd, min(vfs.fstat(fd).size, _MAX_BYTES), 0)
+        found = slots.unpack(data)
+        if (found is not None and found.is_settled) or data == before:
+            break
+        before = data
+    return found if found is not None and found.watermark.topic_uuid == topic_uuid else None
 
 
 def publish(
@@ -101,26 +89,48 @@ def publish(
     timeout_ms: int,
     *,
     schema: int | None = None,
-    again: bool = False,
+    both: bool = False,
 ) -> bool:
-    """Set the high watermarks of some partitions in one step; False if the file is lost.
+    """Set the high watermarks of some partitions in one step; False if the file is lost (``read``).
 
     ``schema`` publishes a schema version in the same step. A later one that is published already
     stays. The caller then holds the lock of partition 0 too.
 
-    ``again`` writes the file even if it has these values: its last sync may have failed.
+    ``both`` writes both slots, even if they have these values, for ``make_durable``: what a power
+    cut may leave after later appends then has these values too. And a sync of what the file has
+    already may have failed.
 
     The caller holds the locks of these partitions and has synced the records.
     """
     with locked(vfs, lock_of(topic), timeout_ms):
-        current = read(vfs, topic, topic_uuid)
-        if current is None:
+        try:
+            with opened(vfs, path_of(topic), "write") as fd:
+                current = _newest(vfs, fd, topic_uuid)
+                if current is None or not current.is_settled:
+                    return False
+                known = current.watermark
+                wanted = known.raised(ends, _later(known.schema, schema))
+                if wanted == known and not both:
+                    return True
+                if _write_slots(vfs, fd, current, wanted, 2 if both else 1):
+                    return True
+        except FileNotFoundError:
             return False
-        schema = _later(current.schema, schema)
-        same = all(current.end(partition) == end for partition, end in ends.items())
-        if again or not same or schema != current.schema:
-            _store(vfs, topic, topic_uuid, {**dict(enumerate(current.ends)), **ends}, schema)
+        _replace(vfs, topic, wanted, current.generation + 1)
         return True
+
+
+def _write_slots(vfs: Vfs, fd: int, current: Slots, wanted: Watermark, count: int) -> bool:
+    """Write the next slots in turn, so the newest one is not touched before there is a newer one.
+
+    False if they do not fit into the file.
+    """
+    for generation in range(current.generation + 1, current.generation + 1 + count):
+        slot = slots.pack_slot(wanted, generation)
+        if len(slot) > current.half:
+            return False
+        write_all(vfs, fd, [slot], slots.position(generation, current.half))
+    return True
 
 
 def rebuild(
@@ -136,10 +146,11 @@ def rebuild(
     Values of partitions that another process added in the meantime stay.
     """
     with locked(vfs, lock_of(topic), timeout_ms):
-        current = read(vfs, topic, topic_uuid)
-        known = {} if current is None else dict(enumerate(current.ends))
-        published = None if current is None else current.schema
-        _store(vfs, topic, topic_uuid, {**known, **ends}, _later(published, schema))
+        found = newest(vfs, topic, topic_uuid)
+        known, generation = Watermark(topic_uuid, ()), 0
+        if found is not None:
+            known, generation = found.watermark, found.generation + 1
+        _replace(vfs, topic, known.raised(ends, _later(known.schema, schema)), generation)
 
 
 def lower(
@@ -148,22 +159,47 @@ def lower(
     """Lower high watermarks that exceed the log end, durably.
 
     This happens with ``fsync=none``, where a power cut takes published records. It comes before the
-    next append: readers would see those records before they are published.
+    next append: readers would see those records before they are published. No slot may keep the
+    higher values: after another power cut it may be the only whole one.
     """
     current = read(vfs, topic, topic_uuid)
-    if current is not None and any(current.end(partition) > end for partition, end in ends.items()):
-        publish(vfs, topic, topic_uuid, ends, timeout_ms)
-        make_durable(vfs, topic)
+    if current is None or all(current.end(partition) <= end for partition, end in ends.items()):
+        return
+    with locked(vfs, lock_of(topic), timeout_ms):
+        found = newest(vfs, topic, topic_uuid)
+        if found is not None:
+            known = found.watermark
+            _replace(vfs, topic, known.raised(ends, known.schema), found.generation + 1)
 
 
-def make_durable(vfs: Vfs, topic: str) -> None:
-    """Sync the file, so that a power cut cannot lower the high watermarks."""
-    fd = vfs.open(path_of(topic), "read")
+def make_durable(vfs: Vfs, topic: str, topic_uuid: bytes, timeout_ms: int) -> None:
+    """Sync the file, so that a power cut cannot lower the high watermarks.
+
+    If the sync fails, the kernel may drop the pages, and older values of all partitions would come
+    back. So a new file with what readers saw takes the place of this one before the error is
+    raised.
+    """
+    path = path_of(topic)
+    before = read(vfs, topic, topic_uuid)
     try:
-        vfs.fsync(fd)
-    finally:
-        vfs.close(fd)
-    vfs.fsync_dir(parent(path_of(topic)))
+        with opened(vfs, path, "read") as fd:
+            vfs.fsync(fd)
+    except OSError:
+        with suppress(OSError, LockTimeoutError), locked(vfs, lock_of(topic), timeout_ms):
+            _keep(vfs, topic, topic_uuid, before)
+        raise
+    vfs.fsync_dir(parent(path))
+
+
+def _keep(vfs: Vfs, topic: str, topic_uuid: bytes, before: Watermark | None) -> None:
+    after = newest(vfs, topic, topic_uuid)
+    known = [found for found in (before, None if after is None else after.watermark) if found]
+    if known:
+        rows = [found.ends for found in known]
+        ends = dict(enumerate(map(max, zip_longest(*rows, fillvalue=0))))
+        schema = _later(known[0].schema, known[-1].schema)
+        kept = Watermark(topic_uuid, ()).raised(ends, schema)
+        replace_file(vfs, path_of(topic), slots.pack(kept), sync=False)
 
 
 def _later(published: int | None, wanted: int | None) -> int | None:
@@ -172,8 +208,6 @@ def _later(published: int | None, wanted: int | None) -> int | None:
     return max(known, default=None)
 
 
-def _store(
-    vfs: Vfs, topic: str, topic_uuid: bytes, ends: Mapping[int, int], schema: int | None
-) -> None:
-    row = tuple(ends.get(partition, 0) for partition in range(max(ends, default=-1) + 1))
-    replace_file(vfs, path_of(topic), pack(Watermark(topic_uuid, row, schema)), sync=False)
+def _replace(vfs: Vfs, topic: str, watermark: Watermark, generation: int) -> None:
+    """Put a new file in the place of the old one in one step. The caller holds the topic's lock."""
+    replace_file(vfs, path_of(topic), slots.pack(watermark, generation))

@@ -12,7 +12,7 @@ from ..config import StoreConfig
 from ..errors import ConfigError, DamagedMetadataError
 from ..io import json_files
 from ..vfs import Vfs
-from .high_watermark import MAX_PARTITIONS
+from .slots import MAX_PARTITIONS
 
 Kind = Literal["records", "typed"]
 _RECORDS, _TYPED = 1, 2

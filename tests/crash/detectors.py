@@ -34,6 +34,7 @@ from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
 from tests.crash.test_lifecycle_states import SCENARIOS
+from tests.crash.torn_reads import damaged_slots, stale_slots, torn_reads
 from tests.crash.two_writers import (
     recreated,
     recreated_columns,
@@ -118,6 +119,9 @@ SIMPLE: dict[str, Callable[[], object]] = {
         for layout in broker_stories.LAYOUTS
     },
     "set aside": partial(interrupted.set_aside, 1),
+    "torn reads": torn_reads,
+    "damaged slots": damaged_slots,
+    "stale slots": stale_slots,
     **COLUMNS,
 }
 IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_stories.PLAYED}

@@ -93,7 +93,7 @@ def _reader(vfs: MemoryVfs, history: History) -> Callable[[str, str], None]:
         nonlocal published
         if published:
             check_view(look(vfs), history)
-        published = kind == "rename" and path.endswith("watermark")
+        published = kind in ("pwritev", "rename") and path.endswith("watermark")
 
     return observe
 

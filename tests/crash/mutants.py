@@ -36,6 +36,7 @@ from storage_core.segments.truncate import cut_back
 from storage_core.vfs import Vfs
 from tests.crash.mutants_of_checks import CHECKS
 from tests.crash.mutants_of_schemas import SCHEMAS
+from tests.crash.mutants_of_slots import SLOTS
 from tests.crash.mutating import Instead, Mutant
 from tests.crash.recording import MemoryVfs
 from tests.support.patching import nothing, replaced, without
@@ -317,4 +318,5 @@ MUTANTS: dict[str, Mutant] = {
     "indexes come after the segment that was staged": Mutant(indexes_come_late, "large commits"),
     **CHECKS,
     **SCHEMAS,
+    **SLOTS,
 }

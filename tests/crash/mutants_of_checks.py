@@ -20,7 +20,6 @@ from storage_core.io import json_files
 from storage_core.io.checksum import crc32c
 from storage_core.log.recovery import Recovery
 from storage_core.log.tail import Tail
-from storage_core.metadata import high_watermark
 from storage_core.segments import index_files
 from storage_core.segments.continuity import covered_runs
 from storage_core.segments.listing import log_path
@@ -113,15 +112,11 @@ def anything_is_torn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_require_torn", nothing)
 
 
-_FILE = "watermark"
 CHECKS: dict[str, Mutant] = {
     "checksums of frames are not compared": Mutant(
         unchecked(frame.unpack_header, frame.check_frame), "wrong bytes of .log"
     ),
     "checksums of metadata are not compared": Mutant(unchecked_metadata, "wrong bytes of .json"),
-    "the checksum of high watermarks is not compared": Mutant(
-        unchecked(high_watermark.unpack), f"wrong bytes of {_FILE}"
-    ),
     "checksums of state words are not compared": Mutant(unchecked(state.unpack), "wrong words"),
     "a clean word is believed whatever the file has": Mutant(any_size_is_resumed, "cut logs"),
     "a log that ends too early is not noticed": Mutant(

@@ -193,12 +193,13 @@ def _alter_and_die(prepare: Callable[[World], None]) -> int:
 
 
 def _torn_ends(items: Sequence[Item]) -> Choice:
-    """New names but for the first, and old bytes.
+    """New names but for the first, old bytes, and half of each slot of high watermarks.
 
     A file that was renamed into its place is empty, and the first one that was removed is back.
     """
     names = [item for item in items if item.what < 0]
-    return {item: item.ages - 1 for item in names[1:]}
+    halves = {item: 1 for item in items if item.what >= 0 and item.part >= 0 and item.ages == 3}
+    return halves | {item: item.ages - 1 for item in names[1:]}
 
 
 def _cut_around_schemas(vfs: MemoryVfs, history: History) -> None:

@@ -149,6 +149,9 @@ class MemoryVfs:
         with self._lock:
             file, path = self._open[fd]
             data = b"".join(buffers)
+            if path.endswith("watermark") and len(data) > 1:
+                # Written in place beside readers: they, a kill and a power cut find half of it.
+                data = data[: (len(data) + 1) // 2]
             self._enter("pwritev", path)
             file.write(data, position)
             self.dirty[file.number] = file

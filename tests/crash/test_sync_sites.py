@@ -38,6 +38,7 @@ NOTICED = {
     f"commit > {_REPLACED} > fsync_dir": "promise of offsets of a group",
     f"create > {_REPLACED} > fsync": "promise of the first boot",
     "Intents.write > sync_directories > fsync_dir": "killed before fsync_dir meta",
+    "_replace > replace_file > fsync_dir": "stale slots",
     "Intents.write > replace_file > fsync": "commits",
     "Intents.write > replace_file > fsync_dir": "commits",
     f"Ledger.record > {_REPLACED} > fsync": "commits",
@@ -69,7 +70,7 @@ NOTICED = {
     "prepare > fsync_dir": "typed topic",
     "TopicSchemas._temporary > create_file > fsync": "new columns",
     "TopicSchemas._create > fsync_dir": "new columns",
-    "TopicSchemas._replace > fsync_dir": "typed topic",
+    "TopicSchemas._replace > fsync_dir": "new columns",
     f"_Conversion._resume_counting > {_REPLACED} > fsync": "conversions",
     f"_Conversion._resume_counting > {_REPLACED} > fsync_dir": "conversions",
     # Stores of objects
@@ -123,6 +124,9 @@ ARGUED_HARMLESS = {
     ),
     "Catalog._prepare 1 > create_file > fsync": "a lock file is empty",
     "Catalog._prepare 3 > create_file > fsync": (
+        "high watermarks that are torn fail their checksum and are worked out from the log"
+    ),
+    "_replace > replace_file > fsync": (
         "high watermarks that are torn fail their checksum and are worked out from the log"
     ),
     "Catalog._make_partition > create_file > fsync": "a lock file is empty",

@@ -7,7 +7,7 @@ error, but never see a wrong record; and no writer may cut or overwrite what was
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -120,15 +120,25 @@ def _told(vfs: MemoryVfs, ask: Callable[[Store], Answer]) -> Answer | None:
         raise AssertionError(f"an untyped error: {error!r}") from error
 
 
+def slot_bytes(watermark: bytes) -> list[int]:
+    """The positions in a ``watermark`` file that count, and one of the zeros in each half."""
+    count, half = int.from_bytes(watermark[8:12], "big"), len(watermark) // 2
+    used = [*range(44 + 8 * count), half - 1]
+    return [start + at for start in (0, half) for at in used]
+
+
 def flipped_files(
     vfs: MemoryVfs, rng: Random, kinds: tuple[str, ...], step: int = 1
 ) -> Iterator[tuple[str, int, File]]:
     """The same store again and again, each time with one wrong bit in another ``step``th byte."""
+    bits: Sequence[int] | None
     for path, file in vfs.top.files().items():
         if path.endswith(kinds):
             sound = file.data
             # Every bit of small numbers: a wrong one is not always a smaller one.
-            bits = range(8 * len(sound)) if path.endswith(("watermark", ".tomb")) else None
+            bits = range(8 * len(sound)) if path.endswith(".tomb") else None
+            if path.endswith("watermark"):
+                bits = [8 * at + bit for at in slot_bytes(sound) for bit in range(8)]
             for bit in bits or (8 * at + rng.randrange(8) for at in range(0, len(sound), step)):
                 file.data = file.synced = flip(sound, bit)
                 yield path, bit // 8, file

@@ -24,6 +24,7 @@ from tests.crash.explorer import recover
 from tests.crash.invariants import CONFIG, History, World, check_recovered, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.typed_rows import TYPED, table, wanted
+from tests.crash.wrong_bytes import slot_bytes
 from tests.crash.wrong_files import write
 from tests.support.stores import flip
 from tests.support.typed_topics import EVENTS, stage_rows
@@ -89,7 +90,10 @@ def flipped(vfs: MemoryVfs, kind: str, step: int) -> Iterator[tuple[str, int]]:
                 # What tells a reader that it may skip the last frame.
                 first = 8 * (sound.rindex(MAGIC) + HEADER_BYTES)
             last = 8 * (sound.rindex(b"}") + 1) if first else 8 * len(sound)
-            for bit in range(first, last, step):
+            bits = list(range(first, last))
+            if kind == "watermark":
+                bits = [8 * at + bit for at in slot_bytes(sound) for bit in range(8)]
+            for bit in bits[::step]:
                 write(file, flip(sound, bit))
                 yield path, bit
             write(file, sound)

@@ -29,7 +29,7 @@ from storage_core.format.frame import (
     pack_header,
     unpack_header,
 )
-from storage_core.metadata import high_watermark as watermark
+from storage_core.metadata import slots
 from storage_core.segments import deletion_markers
 from tests.support.paths import ROOT
 from tests.support.stores import TOPIC, columns_of, make_store, reopen, segment
@@ -148,7 +148,9 @@ def test_rows_that_claim_to_be_huge_are_not_read(fmt: RowFormat, length: int) ->
 @pytest.mark.row(23)
 def test_a_watermark_that_claims_a_billion_partitions_is_not_believed() -> None:
     head = struct.pack(">4sB3xI16s", b"CRSW", 1, 1 << 30, bytes(16))
-    assert watermark.unpack(head + struct.pack(">I", crc32c.crc32c(head))) is None
+    assert slots.unpack(head + struct.pack(">I", crc32c.crc32c(head))) is None
+    slot = struct.pack(">4sB3xIIQ16s", b"CRSW", 3, 1 << 30, 0, 2, bytes(16))
+    assert slots.unpack((slot + struct.pack(">I", crc32c.crc32c(slot))).ljust(8192, b"\0")) is None
     assert deletion_markers.unpack_marker(bytes(1000)) is None
     assert state.unpack(bytes(1000)) == state.NEVER_USED
 

@@ -14,7 +14,7 @@ from storage_core.checks import inspect
 from storage_core.engine import base
 from storage_core.errors import DamagedMetadataError
 from storage_core.format.typed_columns import make_typed_columns
-from storage_core.metadata import high_watermark
+from storage_core.metadata import high_watermark, slots
 from storage_core.schema import statistics
 from storage_core.schema.statistics import ColumnStatistics
 from tests.support.stores import T0, after_reboot, segment, segments
@@ -125,7 +125,7 @@ def test_rows_whose_columns_are_not_published_are_a_problem(tmp_path: Path) -> N
     assert watermark is not None
     assert watermark.schema == 2
     path = tmp_path / "topics/t/watermark"
-    path.write_bytes(high_watermark.pack(watermark._replace(schema=1)))
+    path.write_bytes(slots.pack(watermark._replace(schema=1)))
     problems = found(tmp_path)
     assert {problem.code for problem in problems} == {"METADATA_DAMAGED"}
     assert "the published schema lacks" in problems[0].message

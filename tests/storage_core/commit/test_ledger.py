@@ -159,7 +159,7 @@ def test_an_earlier_release_refuses_the_intent_of_an_exact_commit(tmp_path: Path
     with make_store(tmp_path) as store:
         commit(store, 9)
     vfs = faulty(tmp_path)
-    vfs.fail("rename", 5, path="watermark")
+    vfs.fail("pwritev", 5, path="watermark")
     with pytest.raises(StorageError):
         commit(on(vfs), 4, exact=True)
     (intent,) = (tmp_path / "meta" / "intents").glob("*.json")

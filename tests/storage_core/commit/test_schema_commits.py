@@ -252,7 +252,7 @@ def interrupted(path: Path, call: tuple[str, str]) -> None:
 
 
 AFTER_THE_INTENT = [
-    ("rename", "t/watermark"),
+    ("pwritev", "t/watermark"),
     ("rename", "published.json"),
     ("unlink", "meta/intents"),
 ]
@@ -324,7 +324,7 @@ def test_a_deleted_topic_lets_the_commit_of_the_others_go_on(tmp_path: Path) -> 
     vfs: FaultyVfs = faulty(tmp_path)
     failing = on(vfs)
     parts = [part for name in made for part in stage_rows(failing, "j", made[name], (1,), name)]
-    vfs.faults.append(Fault("rename", 5, path="t/watermark"))
+    vfs.faults.append(Fault("pwritev", 5, path="t/watermark"))
     with pytest.raises(CommitUnknownError):
         failing.commit("j", parts)
     fresh = reopen(tmp_path)
@@ -351,7 +351,7 @@ def test_a_deleted_topic_lets_the_commit_of_the_others_go_on(tmp_path: Path) -> 
 )
 def test_schemas_of_an_intent_are_read_strictly(tmp_path: Path, schemas: object) -> None:
     typed_store(tmp_path).close()
-    interrupted(tmp_path, ("rename", "t/watermark"))
+    interrupted(tmp_path, ("pwritev", "t/watermark"))
     (intent,) = intents(tmp_path)
     fields = json_files.read(faulty(tmp_path), f"meta/intents/{intent.name}")
     assert fields is not None
@@ -369,7 +369,7 @@ def test_the_intent_of_a_records_topic_is_as_before(tmp_path: Path) -> None:
     staging = failing.stage("j")
     staging.write(TOPIC, 0, columns_of([b"a"]))
     parts = staging.finish()
-    vfs.faults.append(Fault("rename", 5, path="t/watermark"))
+    vfs.faults.append(Fault("pwritev", 5, path="t/watermark"))
     with pytest.raises(CommitUnknownError):
         failing.commit("j", parts)
     (intent,) = intents(tmp_path)

@@ -2,37 +2,96 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import struct
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from storage_core import Store
-from storage_core.errors import RecoveryNeededError
-from storage_core.metadata.high_watermark import Watermark, pack, publish, read, rebuild, unpack
+from storage_core.errors import RecoveryNeededError, StorageError
+from storage_core.io.checksum import crc32c
+from storage_core.metadata.high_watermark import lower, make_durable, newest, publish, read, rebuild
+from storage_core.metadata.slots import Slots, Watermark, pack, pack_slot, position, unpack
+from tests.crash.torn_reads import torn_reads
 from tests.support.faulty_vfs import faulty
-from tests.support.stores import TOPIC, errors, flips, make_store, on, reopen, values
+from tests.support.stores import (
+    TOPIC,
+    columns_of,
+    errors,
+    flips,
+    make_store,
+    on,
+    reopen,
+    values,
+)
 
 UUID_BYTES = UUID("0123456789abcdef0123456789abcdef").bytes
-BYTES = bytes.fromhex(
+ENDS = (7, 0, 1 << 40)
+_SLOT = (
+    "43525357" "03000000" "00000003" "00000000" "00000000000000{:02x}"
+    "0123456789abcdef0123456789abcdef"
+    "0000000000000007" "0000000000000000" "0000010000000000" "{}"
+)  # fmt: skip
+SLOTS = [bytes.fromhex(_SLOT.format(*each)) for each in ((4, "a2bf37ad"), (5, "1b56d25d"))]
+BYTES = SLOTS[0].ljust(4096, b"\0") + SLOTS[1].ljust(4096, b"\0")
+EARLIER = bytes.fromhex(
     "4352535701000000000000030123456789abcdef0123456789abcdef"
     "000000000000000700000000000000000000010000000000878b8a97"
+)
+EARLIER_TYPED = bytes.fromhex(
+    "4352535702000000000000030123456789abcdef0123456789abcdef00000005"
+    "000000000000000700000000000000000000010000000000f00dd27a"
 )
 
 
 def test_watermark_has_these_bytes() -> None:
-    assert pack(Watermark(UUID_BYTES, (7, 0, 1 << 40))).hex() == BYTES.hex()
-    assert unpack(BYTES) == Watermark(UUID_BYTES, (7, 0, 1 << 40))
+    assert pack(Watermark(UUID_BYTES, ENDS), 3).hex() == BYTES.hex()
+    assert unpack(BYTES) == Slots(Watermark(UUID_BYTES, ENDS), 5, is_settled=True, half=4096)
 
 
-@pytest.mark.parametrize("schema", [None, 3], ids=["records", "typed"])
-def test_every_bit_flip_and_truncation_is_detected(schema: int | None) -> None:
-    data = pack(Watermark(UUID_BYTES, (7, 0, 1 << 40), schema))
+@pytest.mark.parametrize(("data", "schema"), [(EARLIER, None), (EARLIER_TYPED, 5)])
+def test_files_of_earlier_releases_are_read(data: bytes, schema: int | None) -> None:
+    watermark = Watermark(UUID_BYTES, ENDS, schema)
+    assert unpack(data) == Slots(watermark, 0, is_settled=True, half=0)
     for bit, flipped in flips(data):
         assert unpack(flipped) is None, bit
     for size in range(len(data)):
         assert unpack(data[:size]) is None
+
+
+@pytest.mark.parametrize("schema", [None, 3], ids=["records", "typed"])
+def test_every_bit_flip_of_a_slot_leaves_the_other_one(schema: int | None) -> None:
+    older, newer = Watermark(UUID_BYTES, (6, 0), schema), Watermark(UUID_BYTES, ENDS, schema)
+    slots = [pack_slot(older, 8), pack_slot(newer, 9)]
+    for number, left in ((0, newer), (1, older)):
+        for bit, flipped in flips(slots[number]):
+            torn = [*slots]
+            torn[number] = flipped
+            found = unpack(b"".join(slot.ljust(4096, b"\0") for slot in torn))
+            assert found is not None, bit
+            assert (found.watermark, found.is_settled) == (left, False), bit
+
+
+def test_every_truncation_is_detected() -> None:
+    whole = unpack(BYTES)
+    assert whole is not None
+    for size in (*range(120), *range(4000, 4300), *range(8000, 8192)):
+        found = unpack(BYTES[:size])
+        assert found is None or not found.is_settled, size
+
+
+def test_slots_have_blocks_of_their_own_and_turns() -> None:
+    for partitions in (1, 506, 507, 5000):
+        data = pack(Watermark(UUID_BYTES, (1,) * partitions), 0)
+        found = unpack(data)
+        assert found is not None
+        assert found.half * 2 == len(data)
+        assert found.half % 4096 == 0
+        assert position(8, found.half) == 0
+        assert position(9, found.half) == found.half
 
 
 def test_partition_beyond_the_list_ends_at_zero() -> None:
@@ -88,6 +147,11 @@ def test_readers_fall_back_to_the_checkpoint(tmp_path: Path, lost: str) -> None:
     assert values(store) == [b"a", b"b"]
 
 
+def torn(data: bytes) -> bytes:
+    """Both slots, or a metadata file, without their ends."""
+    return data.replace(data[24:40], b"x" * 16) if data.startswith(b"CRSW") else data[:-5]
+
+
 def lose(file: Path, how: str) -> None:
     data = file.read_bytes()
     if how == "missing":
@@ -95,7 +159,7 @@ def lose(file: Path, how: str) -> None:
     else:
         file.write_bytes(
             {
-                "torn": data[:-5],
+                "torn": torn(data),
                 "empty": b"",
                 "zeros": bytes(len(data)),
                 "of another topic": BYTES,
@@ -198,3 +262,169 @@ def test_copy_of_a_store_keeps_its_ends(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     store: Store = reopen(tmp_path / "two")
     assert store.visible_ends(TOPIC) == (2, 1)
+
+
+def tear(file: Path, *, newest: bool) -> None:
+    """One slot as a crash in the middle of it leaves it."""
+    data = bytearray(file.read_bytes())
+    found = unpack(bytes(data))
+    assert found is not None
+    at = position(found.generation + (not newest), found.half)
+    data[at + 41] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("newest", [True, False])
+@pytest.mark.parametrize("checkpoint", ["sound", "missing"])
+def test_a_torn_slot_hides_at_most_the_last_append_until_a_writer_recovers_the_topic(
+    tmp_path: Path, newest: bool, checkpoint: str
+) -> None:
+    two_partitions(tmp_path)
+    tear(tmp_path / "topics/t/watermark", newest=newest)
+    if checkpoint == "missing":
+        (tmp_path / "meta/checkpoint.json").unlink()
+    store = reopen(tmp_path)
+    hidden = newest and checkpoint == "missing"
+    assert store.visible_ends(TOPIC) == (2, 0 if hidden else 1)
+    store.append(TOPIC, 0, [b"d"])
+    assert store.visible_ends(TOPIC) == (3, 1)
+    found = unpack((tmp_path / "topics/t/watermark").read_bytes())
+    assert found is not None
+    assert found.is_settled
+    assert errors(store) == []
+
+
+@pytest.mark.parametrize("killed_at", [0, 10, 24, 40, 47, 55, 58])
+def test_a_writer_killed_in_a_slot_leaves_the_newest_whole_one(
+    tmp_path: Path, killed_at: int
+) -> None:
+    two_partitions(tmp_path)
+    store, file = reopen(tmp_path), tmp_path / "topics/t/watermark"
+    uid, before = store.topic(TOPIC).uuid.bytes, store.visible_ends(TOPIC)
+    data = file.read_bytes()
+    assert publish(faulty(tmp_path), TOPIC, uid, {0: 9, 1: 9}, 1000, both=True)
+    written = file.read_bytes()
+    found = unpack(data)
+    assert found is not None
+    at = position(found.generation + 1, found.half)
+    half = bytearray(data)
+    half[at : at + killed_at] = written[at : at + killed_at]
+    file.write_bytes(half)
+    assert store.visible_ends(TOPIC) == before
+    if half != data:
+        assert not publish(faulty(tmp_path), TOPIC, uid, {0: 3}, 1000), "it is taken for lost"
+        assert file.read_bytes() == half
+    assert store.append(TOPIC, 0, [b"c"]).start == 2
+    assert store.visible_ends(TOPIC) == (3, 1)
+
+
+@pytest.mark.parametrize("cut", [None, "create", "pwritev", "fsync", "rename", "fsync_dir"])
+def test_the_first_append_rewrites_the_file_of_an_earlier_release(
+    tmp_path: Path, cut: str | None
+) -> None:
+    two_partitions(tmp_path)
+    file = tmp_path / "topics/t/watermark"
+    uid = reopen(tmp_path).topic(TOPIC).uuid.bytes
+    earlier = EARLIER[:8] + struct.pack(">I16s2Q", 2, uid, 2, 1)
+    file.write_bytes(earlier + struct.pack(">I", crc32c(earlier)))
+    assert values(reopen(tmp_path)) == [b"a", b"b"]
+    vfs = faulty(tmp_path)
+    if cut is not None:
+        kind = "open:create" if cut == "create" else cut
+        vfs.fail(kind, errno.EIO, path="topics/t" if cut == "fsync_dir" else "topics/t/watermark")
+        with pytest.raises(StorageError):
+            on(vfs).append(TOPIC, 0, [b"c"])
+        assert values(reopen(tmp_path)) in ([b"a", b"b"], [b"a", b"b", b"c"])
+    store = reopen(tmp_path)
+    store.append(TOPIC, 1, [b"d"])
+    store.append(TOPIC, 0, [b"e"])
+    assert values(store, 1) == [b"c", b"d"]
+    found = unpack(file.read_bytes())
+    assert found is not None
+    assert (found.half, found.is_settled) == (4096, True)
+    assert values(store)[:2] + values(store)[-1:] == [b"a", b"b", b"e"]
+    assert errors(store) == []
+
+
+def test_an_earlier_release_that_rewrites_the_file_loses_nothing(tmp_path: Path) -> None:
+    """It takes the slots for a damaged file, recovers the topic, and renames its own into place."""
+    two_partitions(tmp_path)
+    file = tmp_path / "topics/t/watermark"
+    store = reopen(tmp_path)
+    uid = store.topic(TOPIC).uuid.bytes
+    for number in range(3):
+        earlier = EARLIER[:8] + struct.pack(">I16s2Q", 2, uid, 2 + number, 1)
+        temporary = tmp_path / "topics/t/watermark.tmp"
+        temporary.write_bytes(earlier + struct.pack(">I", crc32c(earlier)))
+        temporary.rename(file)
+        assert store.visible_ends(TOPIC) == (2 + number, 1)
+        assert store.append(TOPIC, 0, [b"x"]).start == 2 + number
+        assert store.visible_ends(TOPIC) == (3 + number, 1)
+
+
+def test_more_partitions_than_a_slot_has_room_for_replace_the_file(tmp_path: Path) -> None:
+    store = make_store(tmp_path, partitions=506)
+    file = tmp_path / "topics/t/watermark"
+    store.append(TOPIC, 505, [b"a"])
+    inode = file.stat().st_ino
+    store.append(TOPIC, 505, [b"b"])
+    assert (file.stat().st_ino, file.stat().st_size) == (inode, 8192), "written in place"
+    store.add_partitions(TOPIC, 600)
+    store.append(TOPIC, 0, [b"c"])
+    assert file.stat().st_size == 8192
+    store.append(TOPIC, 599, [b"d"])
+    assert file.stat().st_size == 16384
+    ends = store.visible_ends(TOPIC)
+    assert (len(ends), ends[0], ends[505], ends[599], sum(ends)) == (600, 1, 2, 1, 4)
+
+
+def test_lowered_ends_leave_no_slot_with_the_higher_ones(tmp_path: Path) -> None:
+    uid = make_store(tmp_path).topic(TOPIC).uuid.bytes
+    vfs = faulty(tmp_path)
+    publish(vfs, TOPIC, uid, {0: 5}, 1000)
+    publish(vfs, TOPIC, uid, {0: 9}, 1000)
+    lower(vfs, TOPIC, uid, {0: 7}, 1000)
+    for newest_torn in (True, False):
+        tear(tmp_path / "topics/t/watermark", newest=newest_torn)
+        found = newest(vfs, TOPIC, uid)
+        assert found is not None
+        assert found.watermark.ends == (7,)
+        rebuild(vfs, TOPIC, uid, {0: 7}, 1000)
+
+
+def test_a_commit_of_several_partitions_is_in_both_slots(tmp_path: Path) -> None:
+    store = make_store(tmp_path, partitions=2)
+    store.append(TOPIC, 0, [b"before"])
+    stage = store.stage("job")
+    for partition in range(2):
+        stage.write(TOPIC, partition, columns_of([b"a"]))
+    store.commit("job", stage.finish())
+    file = tmp_path / "topics/t/watermark"
+    whole = file.read_bytes()
+    for newest_torn in (True, False):
+        tear(file, newest=newest_torn)
+        found = unpack(file.read_bytes())
+        assert found is not None
+        assert found.watermark.ends == (2, 1)
+        file.write_bytes(whole)
+
+
+def test_a_failed_sync_puts_the_same_values_into_a_new_file(tmp_path: Path) -> None:
+    uid = make_store(tmp_path, partitions=2).topic(TOPIC).uuid.bytes
+    vfs = faulty(tmp_path)
+    publish(vfs, TOPIC, uid, {0: 5, 1: 3}, 1000)
+    inode = (tmp_path / "topics/t/watermark").stat().st_ino
+    vfs.fail("fsync", errno.EIO, path="watermark", drop_unsynced=True)
+    with pytest.raises(OSError, match="Input/output"):
+        make_durable(vfs, TOPIC, uid, 1000)
+    assert read(vfs, TOPIC, uid) == Watermark(uid, (5, 3))
+    assert (tmp_path / "topics/t/watermark").stat().st_ino != inode
+
+
+def test_readers_beside_writers_at_the_smallest_steps() -> None:
+    assert torn_reads(rounds=24, reads=40) == 960
+
+
+@pytest.mark.long
+def test_readers_beside_writers_at_the_smallest_steps_many_times() -> None:
+    assert sum(torn_reads(seed) for seed in range(40)) == 40 * 3600
