@@ -15,8 +15,8 @@ from ..format import typed_frames
 from ..format.frame_scan import StoredFrame
 from ..format.numbers import numbers_of
 from ..format.typed_frames import TypedFrame
-from ..metadata.slots import Watermark
 from ..metadata.schema_files import TopicSchemas
+from ..metadata.slots import Watermark
 from ..metadata.topic_file import TopicFile
 from ..schema.evolution import covers
 from ..schema.fields import SchemaVersion

@@ -14,8 +14,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from storage_core import Store
-from storage_core.io.durable import write_all
 from storage_core.io.checksum import crc32c
+from storage_core.io.durable import write_all
 from storage_core.metadata import high_watermark, slots
 from storage_core.metadata.slots import Watermark
 from storage_core.vfs import Buffer, FileStat, OpenMode

@@ -96,12 +96,15 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     word = state.unpack(files[HEX_FILES["lock"]])
     # How often the word was rewritten on the way is not part of the format.
     files[HEX_FILES["lock"]] = state.pack(word._replace(generation=8))
+    slots = files[HEX_FILES["watermark"]]
+    assert (len(slots), slots[60:4096], slots[4156:]) == (8192, bytes(4036), bytes(4036))
+    files[HEX_FILES["watermark"]], files["watermark-before"] = slots[:60], slots[4096:4156]
     files["frame"] = files[f"{SEGMENTS}/00000000000000000000.log"][:FRAME_BYTES]
     return files
 
 
 def test_every_example_of_the_document_is_compared() -> None:
-    others = ["frame", "key", "typed-body", "stats", "manifest-block", *ENCODED]
+    others = ["frame", "watermark-before", "key", "typed-body", "stats", "manifest-block", *ENCODED]
     assert sorted(blocks("hex")) == sorted([*HEX_FILES, *others])
     assert sorted(blocks("json")) == sorted(JSON_FILES)
 
@@ -116,7 +119,7 @@ def test_the_key_is_what_the_engine_hashes() -> None:
     assert key_bytes(rows, ["user", "n", "at"])[0].as_py() == shown_bytes("key")
 
 
-@pytest.mark.parametrize("name", ["frame", *HEX_FILES])
+@pytest.mark.parametrize("name", ["frame", "watermark-before", *HEX_FILES])
 def test_hex_is_what_the_engine_writes(name: str, example: dict[str, bytes]) -> None:
     assert shown_bytes(name).hex(" ", 8) == example[HEX_FILES.get(name, name)].hex(" ", 8)
 
