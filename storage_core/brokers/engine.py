@@ -182,6 +182,8 @@ class BrokerEngine(BaseEngine):
     def log(self, topic: str, partition: int) -> RowLog:
         return self._logs.log(topic, partition)
 
+    appended_log = log
+
     def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
         if begin:
             raise ConfigError(

@@ -191,6 +191,9 @@ class Engine(Protocol):
     def log(self, topic: str, partition: int) -> Log:
         """The writing side of an existing partition."""
 
+    def appended_log(self, topic: str, partition: int) -> Log:
+        """The log of the last append to a partition, without a look at the topic."""
+
     def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
         """Seal the active segment; ``begin`` also creates the next one."""
 

@@ -196,8 +196,15 @@ class NativeEngine(BaseEngine):
             return self._catalog.alter(topic, settings)
 
     def append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
-        log = self._logs.log(topic, partition)  # of the topic that is checked, or of a deleted one
-        self._require_kind(topic, columns)
+        with self._vfs.anchored():
+            return self._append(topic, partition, columns)
+
+    def _append(self, topic: str, partition: int, columns: Columns) -> OffsetRange:
+        with typed_metadata_errors(topic):
+            found = self._catalog.get(topic)
+            schemas = partial(self.schemas, topic)
+            require_kind(topic, columns, is_typed=found.is_typed, schemas=schemas)
+        log = self._logs.log(topic, partition, found)
         written = self._written(log, lambda: log.append(columns))
         if not self._logs.hand_over(log, partition):
             self._written(log, log.flush)
@@ -237,6 +244,9 @@ class NativeEngine(BaseEngine):
 
     def log(self, topic: str, partition: int) -> PartitionLog:
         return self._logs.log(topic, partition)
+
+    def appended_log(self, topic: str, partition: int) -> PartitionLog:
+        return self._logs.opened(topic, partition)
 
     def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:
         log = self._logs.log(topic, partition)

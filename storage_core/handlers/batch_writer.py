@@ -138,7 +138,7 @@ class PartitionWriter:
             written = self._store.append_columns(self._topic, self._partition, columns)
             runs.append(range(written.start, written.end))
         offsets = runs[0] if len(runs) == 1 else list(chain.from_iterable(runs))
-        self.log = self._store.partition_log(self._topic, self._partition)
+        self.log = self._store.appended_log(self._topic, self._partition)
         self.active = self.log.active
         first = 0
         for batch in batches:

@@ -57,10 +57,17 @@ class OpenLogs:
     def topic(self, topic: str) -> TopicFile:
         return self._catalog.get(topic)
 
-    def log(self, topic: str, partition: int) -> PartitionLog:
-        """The log of a partition, with the current settings of its topic."""
-        with typed_metadata_errors(topic):
-            found = self._catalog.get(topic)
+    def opened(self, topic: str, partition: int) -> PartitionLog:
+        """The log of a partition as it was opened last."""
+        with self._lock:
+            known = self._logs.get((topic, partition))
+        return self.log(topic, partition) if known is None else known[1]
+
+    def log(self, topic: str, partition: int, found: TopicFile | None = None) -> PartitionLog:
+        """The log of a partition, with the current settings of its topic: ``found``, if known."""
+        if found is None:
+            with typed_metadata_errors(topic):
+                found = self._catalog.get(topic)
         self._require_member(topic, found.store_uuid)
         with self._lock:
             known = self._logs.get((topic, partition))

@@ -435,6 +435,8 @@ class ObjectEngine:
         append = partial(self.append, topic, partition)
         return ObjectLog(log.prefix, config, partial(_partition, log, partition), append)
 
+    appended_log = log
+
     def roll(self, topic: str, partition: int, *, begin: bool = False) -> bool:  # noqa: ARG002
         """Nothing to seal: no slice ever grows."""
         _require_partition(topic, self.topic(topic), partition)

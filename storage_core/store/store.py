@@ -294,6 +294,10 @@ class Store(StoreMaintenance):
         self._require_partition(topic, partition)
         return self._engine.log(topic, partition)
 
+    def appended_log(self, topic: str, partition: int) -> Log:
+        """``partition_log`` inside this package, right after an append."""
+        return self._engine.appended_log(topic, partition)
+
     @property
     def vfs(self) -> Vfs:
         """The files, locks and clock of this store."""

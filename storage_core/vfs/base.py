@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -34,6 +35,13 @@ class Vfs(Protocol):
     @property
     def root(self) -> str:
         """Absolute path of the root, for messages."""
+
+    def anchored(self) -> AbstractContextManager[None]:
+        """Inside, this thread opens the root once, and all paths are below that directory.
+
+        It may be renamed or replaced meanwhile: who enters the next time gets the new one. Below
+        the root every call looks its path up, so a topic that was deleted is noticed at once.
+        """
 
     def open(self, path: str, mode: OpenMode) -> int:
         """Open a regular file; ``create`` fails if the name exists. Never follows links."""

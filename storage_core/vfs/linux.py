@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from .base import Buffer, OpenMode
 from .portable import Portable
@@ -50,9 +51,15 @@ class _OpenHow(ctypes.Structure):
 
 _OPENAT2 = 437
 _NO_SYMLINKS, _BENEATH = 0x04, 0x08
-_DESCEND = _OpenHow(
-    getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC, 0, _NO_SYMLINKS | _BENEATH
-)
+_DESCEND = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC
+_LOOK = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@cache
+def _how(flags: int, mode: int) -> tuple[Any, int]:
+    """The argument for these flags, and its size."""
+    found = _OpenHow(flags, mode, _NO_SYMLINKS | _BENEATH)
+    return ctypes.pointer(found), ctypes.sizeof(found)
 
 
 def _load_syscall() -> Callable[..., int] | None:
@@ -76,11 +83,22 @@ class Linux(Portable):
         return _O_DIRECT if mode.endswith("+direct") else 0
 
     def descend(self, directory: int, path: str) -> int | None:
+        return self.open_below(directory, path, _DESCEND)
+
+    def open_below(self, directory: int, path: str, flags: int, mode: int = 0) -> int | None:
         if _syscall is None:
             return None
-        size = ctypes.sizeof(_DESCEND)
-        fd = _syscall(_OPENAT2, directory, path.encode(), ctypes.byref(_DESCEND), size)
+        fd = _syscall(_OPENAT2, directory, os.fsencode(path), *_how(flags, mode))
         return None if fd < 0 else int(fd)
+
+    def stat_below(self, directory: int, path: str) -> os.stat_result | None:
+        fd = self.open_below(directory, path, _LOOK)
+        if fd is None:
+            return None
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
 
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         # A failure only costs speed: the fsync decides.

@@ -28,6 +28,23 @@ class Portable:
         """
         return None
 
+    def open_below(
+        self,
+        directory: int,  # noqa: ARG002
+        path: str,  # noqa: ARG002
+        flags: int,  # noqa: ARG002
+        mode: int = 0,  # noqa: ARG002
+    ) -> int | None:
+        """Open a file several levels down in one call, following no link; None if it fails.
+
+        The caller then opens one level at a time, and so finds out what is in the way.
+        """
+        return None
+
+    def stat_below(self, directory: int, path: str) -> os.stat_result | None:  # noqa: ARG002
+        """What stands several levels down, following no link; None if it fails, as above."""
+        return None
+
     def begin_writeback(self, fd: int, position: int, size: int) -> None:
         """Hint: start writing a range now."""
 

@@ -9,9 +9,11 @@ import os
 import socket
 import stat as stat_module
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 from ..errors import ConfigError, UnsafeFileError
 from . import linux
@@ -20,6 +22,7 @@ from .portable import Portable
 
 _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = os.O_DIRECTORY | _PATH_ONLY | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO in the place of a file must fail, not hang; files ignore the flag.
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FLAGS = {
@@ -33,6 +36,16 @@ _UNSAFE_STEPS = frozenset(("", ".", ".."))
 # The hint covers no more than this: looking up one record must not fetch a whole segment.
 _SCAN_BYTES = 1 << 20
 FILE_MODE, DIRECTORY_MODE, SEALED_MODE = 0o644, 0o755, 0o444
+
+
+class _Anchor(threading.local):
+    """The root that this thread has open."""
+
+    root = ""
+    fd = -1
+
+
+_anchor = _Anchor()
 
 
 class MachineClock:
@@ -69,28 +82,53 @@ class PosixVfs(MachineClock):
         return self._root
 
     @contextmanager
+    def anchored(self) -> Iterator[None]:
+        if _anchor.root == self._root:
+            yield
+            return
+        try:
+            fd = os.open(self._root, _ROOT)
+        except OSError:
+            yield  # each call raises what it means there
+            return
+        before = _anchor.root, _anchor.fd
+        _anchor.root, _anchor.fd = self._root, fd
+        try:
+            yield
+        finally:
+            _anchor.root, _anchor.fd = before
+            os.close(fd)
+
+    def _open_root(self) -> int:
+        """A descriptor of the root for ``_close_root``."""
+        return _anchor.fd if _anchor.root == self._root else os.open(self._root, _ROOT)
+
+    def _close_root(self, fd: int) -> None:
+        if fd != _anchor.fd:
+            os.close(fd)
+
+    @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         """Descend to the directory of ``path`` one real directory at a time.
 
         Each step refuses links, so no link in the tree can lead a write outside it.
         """
         directories, _, name = path.rpartition("/")
-        fd = os.open(self._root, os.O_DIRECTORY | _PATH_ONLY | os.O_CLOEXEC)
+        root = fd = self._open_root()
         try:
-            steps = directories.split("/") if directories else []
-            plain = bool(steps) and not _UNSAFE_STEPS.intersection(steps)
-            below = self._system.descend(fd, directories) if plain else None
+            below = self._system.descend(fd, directories) if _is_plain(directories) else None
             if below is not None:
-                os.close(fd)
                 fd = below
             else:
-                for directory in steps:
-                    below = self._open_directory(directory, fd, path)
-                    os.close(fd)
-                    fd = below
+                for directory in directories.split("/") if directories else []:
+                    above, fd = fd, self._open_directory(directory, fd, path)
+                    if above != root:
+                        os.close(above)
             yield fd, name
         finally:
-            os.close(fd)
+            if fd != root:
+                os.close(fd)
+            self._close_root(root)
 
     def _open_directory(self, name: str, parent: int, path: str, flags: int = _PATH_ONLY) -> int:
         if name in _UNSAFE_STEPS:
@@ -109,6 +147,16 @@ class PosixVfs(MachineClock):
     def open(self, path: str, mode: OpenMode) -> int:
         through = self._system.open_flags(mode)
         flags = _FLAGS[mode.partition("+")[0]] | through
+        if _is_plain(path):
+            root = self._open_root()
+            try:
+                found = self._system.open_below(
+                    root, path, flags, FILE_MODE if flags & os.O_CREAT else 0
+                )
+            finally:
+                self._close_root(root)
+            if found is not None:
+                return _regular(found, path)
         with self._parent(path) as (directory, name):
             try:
                 fd = os.open(name, flags, FILE_MODE, dir_fd=directory)
@@ -122,10 +170,7 @@ class PosixVfs(MachineClock):
                         path=path,
                     ) from error
                 raise
-        if not stat_module.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise _not_regular(path)
-        return fd
+        return _regular(fd, path)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -192,6 +237,14 @@ class PosixVfs(MachineClock):
 
     def stat(self, path: str) -> FileStat | None:
         try:
+            if _is_plain(path):
+                root = self._open_root()
+                try:
+                    found = self._system.stat_below(root, path)
+                finally:
+                    self._close_root(root)
+                if found is not None:
+                    return _file_stat(found)
             with self._parent(path) as (directory, name):
                 return _file_stat(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except FileNotFoundError:
@@ -239,6 +292,7 @@ class PosixVfs(MachineClock):
     @contextmanager
     def _directory(self, path: str) -> Iterator[int]:
         if path in ("", "."):
+            # Not the anchor, which can only be descended from.
             fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         else:
             with self._parent(path) as (parent, name):
@@ -284,6 +338,20 @@ def read_outside(path: str, limit: int) -> bytes:
     """The first bytes of a file that belongs to the user, not to a store: links are followed."""
     with open(path, "rb") as file:
         return file.read(limit)
+
+
+@lru_cache(4096)
+def _is_plain(path: str) -> bool:
+    """Whether every step of a path is a name, so that the system may descend in one call."""
+    return bool(path) and not _UNSAFE_STEPS.intersection(path.split("/"))
+
+
+def _regular(fd: int, path: str) -> int:
+    """The descriptor, if it is one of a regular file. Otherwise it is closed."""
+    if not stat_module.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _not_regular(path)
+    return fd
 
 
 def _not_regular(path: str) -> UnsafeFileError:

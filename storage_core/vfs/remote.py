@@ -40,6 +40,8 @@ class UrlVfs(MachineClock):
             f"{self._url} is an object store: it has no files. This works on directories only."
         )
 
-    open = close = fstat = pread = pwritev = truncate = fsync = begin_writeback = _no_files
+    anchored = open = close = fstat = pread = pwritev = truncate = fsync = begin_writeback = (
+        _no_files
+    )
     make_read_only = make_writable = send = map = stat = listdir = sizes = mkdir = _no_files
     rmdir = rename = link = unlink = fsync_dir = try_lock = unlock = _no_files

@@ -13,6 +13,7 @@ from tests.crash.mutants_of_checks import unchecked
 from tests.crash.mutating import Mutant
 from tests.support.patching import replaced
 
+_FILE = "watermark"
 _unpack, _newest, _write_slots = slots.unpack, high_watermark._newest, high_watermark._write_slots
 _position = slots.position
 
@@ -58,7 +59,7 @@ def _published_lower(
 
 SLOTS: dict[str, Mutant] = {
     "the checksum of slots is not compared": Mutant(
-        unchecked(slots._unpack_slot, slots._unpack_earlier), "wrong bytes of watermark"
+        unchecked(slots._unpack_slot, slots._unpack_earlier), f"wrong bytes of {_FILE}"
     ),
     "readers believe a slot that is being written": Mutant(
         unchecked(slots._unpack_slot), "torn reads"

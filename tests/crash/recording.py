@@ -11,6 +11,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import count
 from socket import socket
@@ -114,6 +115,9 @@ class MemoryVfs:
     @property
     def root(self) -> str:
         return MEMORY
+
+    def anchored(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def open(self, path: str, mode: OpenMode) -> int:
         with self._lock:

@@ -59,13 +59,14 @@ def test_high_watermarks_never_go_back_and_are_never_missing(
     written, counted = _SPAWN.Queue(), _SPAWN.Queue()
     halves = (range(2), range(partitions - 2, partitions))
     common = (tmp_path, uid, start, stop)
-    processes = [
+    workers: list[Any] = [
         *(_SPAWN.Process(target=write, args=(*common, written, half)) for half in halves),
         *(_SPAWN.Process(target=read, args=(*common, counted)) for _ in range(2)),
     ]
     in_threads: Queue[object] = Queue()
     threads = [threading.Thread(target=read, args=(*common, in_threads)) for _ in range(2)]
-    for worker in (*processes, *threads):
+    workers += threads
+    for worker in workers:
         worker.start()
     try:
         start.wait(60)
@@ -74,7 +75,7 @@ def test_high_watermarks_never_go_back_and_are_never_missing(
         stop.set()
     ends = {partition: end for _ in halves for partition, end in written.get(timeout=30).items()}
     counts = [counted.get(timeout=30) for _ in range(2)]
-    for worker in (*processes, *threads):
+    for worker in workers:
         worker.join()
     counts += [in_threads.get() for _ in threads]
     assert all(isinstance(count, int) and count > 0 for count in counts), counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from socket import socket
 
@@ -118,6 +119,9 @@ class FaultyVfs:
     @property
     def root(self) -> str:
         return self.inner.root
+
+    def anchored(self) -> AbstractContextManager[None]:
+        return self.inner.anchored()
 
     def open(self, path: str, mode: OpenMode) -> int:
         self._enter(f"open:{mode.partition('+')[0]}", path)
