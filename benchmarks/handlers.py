@@ -35,7 +35,8 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     """Every row of the handlers' table. ``directory`` is empty at the start."""
     for threads, thousands in ((1, 400), (4, 200)):
         yield from throughput(sizes, directory, threads, Bar("at least", thousands))
-    yield round_trips(sizes, directory)
+    yield four_threads(sizes, directory)
+    yield from round_trips(sizes, directory)
     for profile in _PROFILES:
         yield latency(sizes, directory, profile)
 
@@ -56,17 +57,44 @@ def throughput(sizes: Sizes, directory: Path, threads: int, thousands: Bar) -> I
     yield Row(what, f"{rate:.0f} k/s", "1 k/s", rate, thousands, found["handler"].spread)
 
 
-def round_trips(sizes: Sizes, directory: Path) -> Row:
+def four_threads(sizes: Sizes, directory: Path) -> Row:
+    """What four threads append to one handler, compared with one thread."""
+    records = sizes.loop_records // 4 * 4
+    found = interleaved(
+        {
+            str(threads): lambda threads=threads: _with_handler(
+                directory, partial(_produce, records, threads)
+            )
+            for threads in (1, 4)
+        },
+        sizes.rounds,
+    )
+    one, four = found["1"], found["4"]
+    return Row(
+        "append(), 4 threads compared with 1",
+        f"{records / four.best / 1e3:,.0f} k/s",
+        f"{records / one.best / 1e3:,.0f} k/s 1 thread",
+        one.best / four.best,
+        Bar("at least", 0.7),
+        spread_of(one, four),
+    )
+
+
+def round_trips(sizes: Sizes, directory: Path) -> Iterator[Row]:
     """``append().result()`` one after another: one write and one sync each."""
     records = max(10, sizes.loop_records // 1000)
     found = interleaved(
         {
             "handler": lambda: _with_handler(directory, partial(_one_by_one, records)),
             "loop": lambda: _with_loop(directory, partial(_one_by_one, records)),
+            "plain": lambda: _plainly(directory, records),
         },
         sizes.rounds,
     )
-    return _rate_row("append().result()", found["handler"], found["loop"], records, None)
+    what, handler = "append().result()", found["handler"]
+    yield _rate_row(what, handler, found["loop"], records, None)
+    plain, name = found["plain"], "write+fsync"
+    yield _rate_row(what, handler, plain, records, Bar("at least", 0.6), name)
 
 
 def latency(sizes: Sizes, directory: Path, profile: str) -> Row:
@@ -94,11 +122,18 @@ def latency(sizes: Sizes, directory: Path, profile: str) -> Row:
     )
 
 
-def _rate_row(what: str, ours: Samples, loop: Samples, records: int, bar: Bar | None) -> Row:
+def _rate_row(
+    what: str,
+    ours: Samples,
+    loop: Samples,
+    records: int,
+    bar: Bar | None,
+    name: str = "bare loop",
+) -> Row:
     return Row(
         what,
         f"{records / ours.best / 1e3:,.1f} k/s",
-        f"{records / loop.best / 1e3:,.1f} k/s bare loop",
+        f"{records / loop.best / 1e3:,.1f} k/s {name}",
         loop.best / ours.best,
         bar,
         spread_of(ours, loop),
@@ -129,6 +164,20 @@ def _produce(records: int, threads: int, append: Append) -> None:
 def _one_by_one(records: int, append: Append) -> None:
     for _ in range(records):
         append(_VALUE).result()
+
+
+def _plainly(directory: Path, records: int) -> float:
+    """No queue, no thread and no future: one write and one sync for each record."""
+    path = directory / "plain"
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+    begin = time.perf_counter()
+    for _ in range(records):
+        os.write(fd, _VALUE)
+        os.fsync(fd)
+    seconds = time.perf_counter() - begin
+    os.close(fd)
+    path.unlink()
+    return seconds
 
 
 def _with_handler(

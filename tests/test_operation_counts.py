@@ -6,6 +6,7 @@ and fails here.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from benchmarks.data import RECORD_BYTES, values
 from cursus_spark.datasource import CursusDataSource
-from storage_core import Store, StoreConfig
+from storage_core import DiskManager, Store, StoreConfig
 from storage_core.commit.staging import OWN_FILE_BYTES
 from storage_core.format.frame import decode_message
 from storage_core.io import parallel
@@ -276,3 +277,36 @@ def test_an_idle_poll_reads_no_segment_and_costs_the_same_for_many(
         costs.append(sum(calls.values()))
         assert calls["frames"] == calls["listdir"] == calls["map"] == 0
     assert costs[0] == costs[1] <= 12
+
+
+def test_a_small_append_opens_the_root_once_and_asks_for_the_topic_once(
+    tmp_path: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: Counter[object] = Counter()
+    asked: Counter[str] = Counter()
+    plain_open, stat = os.open, PosixVfs.stat
+
+    def noting(path: Any, *arguments: Any, **named: Any) -> int:
+        opened[path] += 1
+        return plain_open(path, *arguments, **named)
+
+    def asking(vfs: PosixVfs, path: str) -> Any:
+        asked[path] += 1
+        return stat(vfs, path)
+
+    config = StoreConfig(log_dir=str(tmp_path), checkpoint_interval_ms=86_400_000)
+    with DiskManager(config) as manager:
+        handler = manager.get_handler(TOPIC, 0)
+        handler.write_direct(b"first")
+        handler.append(b"second").result()
+        monkeypatch.setattr(os, "open", noting)
+        monkeypatch.setattr(PosixVfs, "stat", asking)
+        calls.clear()
+        handler.write_direct(b"third")
+        counted, roots = calls.copy(), opened[str(tmp_path)]
+        questions = asked[f"topics/{TOPIC}/topic.json"]
+    assert roots == 1
+    assert questions == 1
+    assert (counted["open"], counted["stat"], counted["listdir"]) == (3, 3, 1)
+    assert (counted["fsync"], counted["rename"]) == (1, 0)
+    assert counted["pwritev"] == 4, "the lock's word twice, the frame, a slot of high watermarks"

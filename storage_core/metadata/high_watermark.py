@@ -73,7 +73,9 @@ def _newest(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:
     """
     before = None
     while True:
-        data = vfs.pread(fd, min(vfs.fstat(fd).size, _MAX_BYTES), 0)
+        data = vfs.pread(fd, slots.USUAL_BYTES + 1, 0)
+        if len(data) > slots.USUAL_BYTES:
+            data = vfs.pread(fd, min(vfs.fstat(fd).size, _MAX_BYTES), 0)
         found = slots.unpack(data)
         if (found is not None and found.is_settled) or data == before:
             break

@@ -28,6 +28,8 @@ _EARLIER = {1: _EARLIER_HEAD.size, 2: _EARLIER_HEAD.size + 4}
 """Bytes before the ends in the forms of earlier releases."""
 _NUMBER = struct.Struct(">I")
 _BLOCK = 4096
+USUAL_BYTES = 2 * _BLOCK
+"""The size of a file of up to 506 partitions."""
 MAX_PARTITIONS = 100_000
 
 

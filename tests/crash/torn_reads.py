@@ -87,11 +87,11 @@ class _Reader(FaultyVfs):
 
     def pread(self, fd: int, size: int, position: int) -> bytes:  # noqa: ARG002
         end = min(self.now + self._rng.randrange(self._pace + 1), len(self.moments) - 1)
-        found = bytearray(size)
-        for at in range(0, size, self._piece):
+        found = bytearray(min(size, len(self._data[0])))
+        for at in range(0, len(found), self._piece):
             moment = self._rng.randint(self.now, end) - self._opened
             piece = self._data[moment][at : at + self._piece]
-            found[at : at + len(piece)] = piece
+            found[at : at + len(piece)] = piece[: len(found) - at]
         self.now = min(end + self._rng.randrange(2), len(self.moments) - 1)
         return bytes(found)
 
