@@ -1,4 +1,4 @@
-"""A thread that keeps the root open: one directory for an operation, the current one for the next."""
+"""A thread that keeps the root open: one directory for one operation, then the current one."""
 
 from __future__ import annotations
 
