@@ -130,7 +130,7 @@ class KafkaEngine:
 
     create_topic = delete_topic = add_partitions = alter_topic = refuse
     register_schema = add_columns = adopt_schemas = refuse
-    append = log = roll = stage = stage_check = refuse
+    append = log = appended_log = roll = stage = stage_check = refuse
     commit = abort = finish_commit = give_up_commit = repair = refuse
 
     def flush(self) -> None:

@@ -156,7 +156,8 @@ def test_no_reader_sees_a_part_of_a_commit_where_more_was_shown_before() -> None
     world = World(vfs, History(), CONFIG)
     world.append_lazily("t", 0, b"a".ljust(BIG, b"."), b"b".ljust(BIG, b"."))
     # The high watermark may reach the disk although what it shows does not.
-    watermark.make_durable(vfs, "t")
+    uid = Store(vfs, CONFIG).topic("t").uuid.bytes
+    watermark.make_durable(vfs, "t", uid, 1000)
     vfs = vfs.power_cut(lost, b"a second boot...")
     store = Store(vfs, CONFIG)
     assert store.visible_ends("t") == (2, 0)
