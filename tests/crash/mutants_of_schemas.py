@@ -154,7 +154,7 @@ SCHEMAS: dict[str, Mutant] = {
     "rows are shown before their columns": Mutant(rows_come_first, "new columns"),
     "columns are shown before their rows": Mutant(columns_come_first, "new columns"),
     "the published version has no copy": Mutant(
-        without(TopicSchemas, "set_published"), "typed topic"
+        without(TopicSchemas, "set_published"), "new columns"
     ),
     "the intent does not name the schema": Mutant(intent_lacks_the_schema, "new columns"),
     "recovery publishes rows without their columns": Mutant(
