@@ -34,7 +34,7 @@ from tests.crash.invariants import History, World, new_store
 from tests.crash.recording import MemoryVfs
 from tests.crash.scenarios import BIG, SMALL, STORIES, explore, explore_successor
 from tests.crash.test_lifecycle_states import SCENARIOS
-from tests.crash.torn_reads import damaged_slots, stale_slots, torn_reads
+from tests.crash.torn_reads import damaged_slots, stale_slots, torn_reads, unsynced_names
 from tests.crash.two_writers import (
     recreated,
     recreated_columns,
@@ -122,6 +122,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "torn reads": torn_reads,
     "damaged slots": damaged_slots,
     "stale slots": stale_slots,
+    "unsynced names": unsynced_names,
     **COLUMNS,
 }
 IN_BROKERS = {f"{story} in {layout}": (layout, story) for layout, story in broker_stories.PLAYED}

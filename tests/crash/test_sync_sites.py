@@ -63,7 +63,7 @@ NOTICED = {
     "TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
     "Tail.adopt_file > fsync_dir": "large commits",
     "Tail._sync_sealed > sync_file > fsync": "sealed segments",
-    "make_durable > fsync_dir": "commits",
+    "make_durable > fsync_dir": "unsynced names",
     # Typed topics
     "prepare 1 > create_file > fsync": "typed topic",
     "prepare 2 > create_file > fsync": "typed topic",

@@ -187,6 +187,36 @@ def stale_slots() -> None:
         assert _left(vfs) == (7,), "a slot kept the higher end"
 
 
+def unsynced_names() -> None:
+    """A writer is killed when it has given the name to a new file; others commit, the power goes.
+
+    Raises:
+        AssertionError: the old file is back, and the commit is gone from it.
+    """
+    vfs, history = new_store({TOPIC: 3}), History()
+    world = World(vfs, history, CONFIG)
+    for partition in range(3):
+        world.append(TOPIC, partition, b"%d" % partition)
+    file = vfs._find(_PATH)
+    assert isinstance(file, File)
+    file.data = file.synced = earlier(Watermark(_uuid(vfs), (1, 1, 1)))
+    vfs.dirty.pop(file.number, None)
+    file.sectors, file.sizes = {}, []
+
+    def die(kind: str, path: str) -> None:
+        if (kind, path) == ("fsync_dir", f"topics/{TOPIC}"):
+            raise CrashError(path)
+
+    vfs.hook = die
+    with suppress(CrashError):
+        world.append(TOPIC, 0, b"killed")
+    left = vfs.kill()
+    world = World(left, history, CONFIG)
+    world.commit(world.stage("app", 1, {(TOPIC, 1): 1, (TOPIC, 2): 1}))
+    found = _left(left.power_cut(lost, b"a boot of its own"))
+    assert found is None or found[1:] == (2, 2), "the commit is gone"
+
+
 def _left(vfs: MemoryVfs) -> tuple[int, ...] | None:
     found = high_watermark.newest(vfs, TOPIC, _uuid(vfs))
     return None if found is None else found.watermark.ends
