@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..brokers.codecs.rows import Ending
 from ..brokers.segment_reader import is_zero_tail
-from ..errors import BrokenFrameError
+from ..errors import BrokenFrameError, DataLossError
 from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
@@ -227,9 +227,15 @@ class KafkaSegment:
             due = chunk.due
         return gaps > 1
 
-    def holds(self, offset: int) -> bool:  # noqa: ARG002
-        """No: compaction keeps the offsets where they are."""
-        return False
+    def holds(self, offset: int) -> bool:
+        """Whether the broker has put the records from ``offset`` on here, or removed them."""
+        if offset < self.walk_to_end().due:
+            return True
+        try:
+            self._missing(self, offset, offset + 1)
+        except (BrokenFrameError, DataLossError):
+            return False
+        return True
 
     def locate(self, offset: int) -> OffsetPosition:
         """The last index entry at or before ``offset`` that leads to a sound batch before it."""

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..brokers.codecs.rows import Ending
-from ..errors import BrokenFrameError, DamagedLogError, DataLossError
+from ..errors import BrokenFrameError, DataLossError, SegmentStateError
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, SparseIndex
 from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
-from ..io.durable import read_file
+from ..io.durable import opened, read_file
 from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import KAFKA_NAMES, base_of
 from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
@@ -29,8 +29,8 @@ from .transactions import OpenTransactions, Outcomes
 
 _log = logging.getLogger("storage_core")
 _MAX_INDEX_BYTES = 1 << 30
+_INDEX_PIECE, _MOST_ENTRY_BYTES = 96 << 10, 12
 _FileKey = tuple[str, FileStat]
-_SWAP = ".log.swap"
 REMOTE = "remote"
 """In the place of a file name: segments that only the broker's remote storage has."""
 _NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
@@ -98,11 +98,33 @@ class KafkaSegments(ListedAtOnce):
 
     def _list(self, directory: str) -> Listing:
         found = KAFKA_NAMES.segments(self._vfs, self._of.topic, self._of.partition)
+        for swap in KAFKA_NAMES.swapped(self._vfs, self._of.topic, self._of.partition):
+            # The broker has begun to delete those of which it has the records.
+            end = self._end_of_swap(f"{directory}/{swap.name}", swap.number)
+            found = [each for each in found if not swap.number <= each.number < end]
+            found = sorted([*found, swap])
         names = tuple(each.name for each in found)
-        swaps = [base for base in self._swaps() if found and base < found[0].number]
-        if swaps:
-            raise self._swapping(swaps[0])
         return Listing(directory, tuple(each.number for each in found), names=names)
+
+    def _end_of_swap(self, path: str, base: int) -> int:
+        """Where the records of a segment end that is not in its place yet; at least after one."""
+        try:
+            fd = self._vfs.open(path, "read")
+        except FileNotFoundError:
+            return base  # it has been put in its place
+        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
+        segment = KafkaSegment(
+            source,
+            Edges(base, base, MAX_OFFSET, 0),
+            index=NO_INDEX,
+            times=lambda: parse_time_index(b"", base),
+            is_delivered=None,
+            missing=partial(self._require_compacted, path),
+        )
+        try:
+            return max(base + 1, segment.walk_to_end().due)
+        finally:
+            segment.close()
 
     def _from_start(self, files: Listing, start: int | None) -> Listing:
         """Without what is below the log start offset; with what is above it and not here."""
@@ -132,8 +154,15 @@ class KafkaSegments(ListedAtOnce):
             fd = self._vfs.open(path, "read")
             source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
         else:
-            source = self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+            source = self._mapped(path, key)
         return self._segment(path, source, edges, key)
+
+    def _mapped(self, path: str, key: _FileKey) -> Source:
+        try:
+            return self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
+        except SegmentStateError:  # compaction has emptied it since its size was read
+            fd = self._vfs.open(path, "read")
+            return WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
 
     def _segment(self, path: str, source: Source, edges: Edges, key: _FileKey) -> KafkaSegment:
         outcomes = Outcomes(self.chunks_from) if self._level == "read_committed" else None
@@ -158,13 +187,24 @@ class KafkaSegments(ListedAtOnce):
         return Edges(base, first, limit, end)
 
     def _index(self, path: str, size: int) -> SparseIndex:
-        data = read_file(self._vfs, path.removesuffix(".log") + ".index", _MAX_INDEX_BYTES)
+        data = self._entries(_beside(path, ".index"))
         return NO_INDEX if not data else parse_offset_index(data, base_of(path), size)
 
     def _times(self, path: str) -> TimeEntries:
-        name = path.removesuffix(".log") + ".timeindex"
-        data = read_file(self._vfs, name, _MAX_INDEX_BYTES) or b""
-        return parse_time_index(data, base_of(path))
+        return parse_time_index(self._entries(_beside(path, ".timeindex")), base_of(path))
+
+    def _entries(self, path: str) -> bytes:
+        """An index up to the zeros with which the broker fills that of an active segment: 10 MB."""
+        pieces: list[bytes] = []
+        try:
+            with opened(self._vfs, path, "read") as fd:
+                while sum(map(len, pieces)) < _MAX_INDEX_BYTES:
+                    pieces.append(self._vfs.pread(fd, _INDEX_PIECE, _INDEX_PIECE * len(pieces)))
+                    if not any(pieces[-1][-_MOST_ENTRY_BYTES:]):
+                        break
+        except FileNotFoundError:
+            return b""
+        return b"".join(pieces)
 
     def chunks_from(self, offset: int) -> Iterator[Chunk]:
         """Chunks of all segments from about an offset to the end of the log.
@@ -330,7 +370,17 @@ class KafkaSegments(ListedAtOnce):
     def sizes(self, listing: Listing) -> list[int | None]:
         found = file_sizes(self._vfs, listing)
         names = listing.names or ()
-        return [0 if name == REMOTE else size for name, size in zip(names, found, strict=True)]
+        return [
+            self._size_of_other(listing, name) if size is None else size
+            for name, size in zip(names, found, strict=True)
+        ]
+
+    def _size_of_other(self, listing: Listing, name: str) -> int | None:
+        """Of a segment that is not here, or not in its place yet."""
+        if name == REMOTE:
+            return 0
+        stat = self._vfs.stat(f"{listing.directory}/{name}")
+        return None if stat is None else stat.size
 
     def explained(
         self,
@@ -364,9 +414,6 @@ class KafkaSegments(ListedAtOnce):
 
     def _require_compacted(self, path: str, segment: KafkaSegment, start: int, end: int) -> None:
         """Raise unless compaction may have removed offsets that no batch has."""
-        swaps = [base for base in self._swaps() if start <= base < end]
-        if swaps:
-            raise self._swapping(swaps[0])
         if self._is_compacted(segment):
             return
         if segment.edges.limit == MAX_OFFSET:
@@ -385,23 +432,6 @@ class KafkaSegments(ListedAtOnce):
             offset=start,
         )
 
-    def _swaps(self) -> list[int]:
-        """Bases of cleaned segments that the broker was putting in the place of others."""
-        names = self._vfs.listdir(self._of.name)
-        stems = [name.removesuffix(_SWAP) for name in names if name.endswith(_SWAP)]
-        return sorted(int(stem) for stem in stems if stem.isdigit())
-
-    def _swapping(self, base: int) -> DamagedLogError:
-        name = f"{self._of.name}/{base:020d}{_SWAP}"
-        return DamagedLogError(
-            f"{self._of.name}: the broker was replacing segments by {name}, and did not finish. "
-            f"Start the broker once, or rename the file to {name.removesuffix('.swap')}.",
-            topic=self._of.topic,
-            partition=self._of.partition,
-            path=name,
-            offset=base,
-        )
-
     def _remote(self, base: int) -> DataLossError:
         listing = self.listing()
         following = listing.following(base) or base
@@ -417,3 +447,9 @@ class KafkaSegments(ListedAtOnce):
 
 def _is_remote(path: str) -> bool:
     return path.endswith(f"/{REMOTE}")
+
+
+def _beside(path: str, kind: str) -> str:
+    """The index of a log, which has the same ending if the log is not in its place yet."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/{name.replace('.log', kind)}"

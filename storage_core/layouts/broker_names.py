@@ -40,6 +40,8 @@ _RUSTLOG_DIRECTORY = re.compile(rf"partition-{_PLAIN}")
 _RUSTLOG = re.compile(r"(\d{20}|\d{12})\.log")
 _KAFKA_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _KAFKA = re.compile(r"(\d{20})\.log")
+_KAFKA_SWAP = re.compile(r"(\d{20})\.log\.swap")
+_KAFKA_CLEANED = re.compile(r"(\d{20})\.log\.cleaned")
 _TOPIC = re.compile(r"[A-Za-z0-9._=-]{1,249}")
 
 
@@ -257,11 +259,26 @@ class KafkaNames:
 
     def segments(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
         names = list_directory(vfs, self.directory(vfs, topic, partition))
-        matches = [(name, _KAFKA.fullmatch(name)) for name in names]
-        return _sorted([SegmentName(int(match[1]), name) for name, match in matches if match])
+        return _matching(_KAFKA, names)
+
+    def swapped(self, vfs: Vfs, topic: str, partition: int) -> list[SegmentName]:
+        """Whole new segments that the broker is about to put in the place of others.
+
+        A crash may leave them. Those at or after one that is not whole yet are not valid: the
+        broker deletes them when it starts.
+        """
+        names = list_directory(vfs, self.directory(vfs, topic, partition))
+        unfinished = [found.number for found in _matching(_KAFKA_CLEANED, names)]
+        swaps = _matching(_KAFKA_SWAP, names)
+        return [swap for swap in swaps if swap.number < min(unfinished, default=MAX_OFFSET + 1)]
 
     def format(self, vfs: Vfs, topic: str, partition: int, number: int) -> str:  # noqa: ARG002
         return f"{number:020d}.log"
+
+
+def _matching(pattern: re.Pattern[str], names: list[str]) -> list[SegmentName]:
+    matches = [(name, pattern.fullmatch(name)) for name in names]
+    return _sorted([SegmentName(int(match[1]), name) for name, match in matches if match])
 
 
 CURSUS_NAMES = CursusNames()
@@ -272,4 +289,4 @@ KAFKA_NAMES = KafkaNames()
 
 def base_of(path: str) -> int:
     """The base offset in the name of a segment's log file."""
-    return int(path.rpartition("/")[2].removesuffix(".log"))
+    return int(path.rpartition("/")[2].partition(".")[0])

@@ -15,6 +15,11 @@ from ..inspect.overview import show_lags
 from ..inspect.store_facts import consumer_lags
 
 Target = str | int | times.When
+_IN_KAFKA = (
+    "Kafka keeps the offsets of its consumer groups in the topic __consumer_offsets, in a form "
+    "that is not read here. Ask the broker (kafka-consumer-groups --describe), then set them in a "
+    "native store with --reset-to."
+)
 
 
 def _target(text: str) -> Target:
@@ -79,6 +84,8 @@ def groups(
         show_lags(found)
     if target is not None:
         output.note(f"the offsets of group {group} are set in {plural(len(found), 'partition')}")
+    elif not found and store.layout == "kafka":
+        output.error(_IN_KAFKA)
     elif not found and group is None:
         output.note(
             "No consumer group has committed offsets here. A stream does with the option "
