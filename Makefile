@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo docs dist zip quick test test-matrix kafka-data coverage torture torture-long object-servers check bench bench-kafka format clean
+.PHONY: help demo docs dist zip quick test test-matrix test-kafka kafka-data coverage torture torture-long object-servers check bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -56,11 +56,14 @@ test-matrix: .venv/.stamp ## The connector on PySpark 4.1, 4.2 and 4.3, each in 
 KAFKA_CLIENTS := $(CURDIR)/build/kafka/clients
 WITH_KAFKA = @$(WITH_JAVA) PYTHONPATH="$(KAFKA_CLIENTS)"
 
+test-kafka: .venv/.stamp $(KAFKA_CLIENTS)/.stamp ## What a real Kafka broker writes, read as a log directory
+	$(WITH_KAFKA) $(PYTEST) tests/kafka $(ARGS)
+
 kafka-data: .venv/.stamp $(KAFKA_CLIENTS)/.stamp ## Write tests/data/kafka again, with a real broker
 	$(WITH_KAFKA) "$(VENV_PYTHON)" -m tests.kafka.making
 
 $(KAFKA_CLIENTS)/.stamp: Makefile
-	@"$(VENV_PYTHON)" -m pip install --quiet --upgrade --target "$(KAFKA_CLIENTS)" 'confluent-kafka>=2.5,<3' 'aiokafka>=0.12,<1'
+	@"$(VENV_PYTHON)" -m pip install --quiet --upgrade --target "$(KAFKA_CLIENTS)" 'confluent-kafka>=2.5,<3' 'aiokafka>=0.12,<1' cramjam
 	@touch "$@"
 
 torture: .venv/.stamp ## Crash states, faults and hostile input, for minutes; TORTURE_SEED and others choose

@@ -26,14 +26,14 @@ _PARTITIONS = 4
 _SMALL, _SMALL_BATCHES = 100, 20
 _PATIENCE_S = 600
 _RECORDS = {data.FULL: 2_000_000, data.QUICK: 500_000, data.TINY: 10_000}
-_CACHE = Path(__file__).resolve().parent.parent / "build" / "kafka"
+CACHE = Path(__file__).resolve().parent.parent / "build" / "kafka"
 
 
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     """Rows of the table; if there is no broker, none and the reason."""
     try:
-        connector = broker.connector_jars(_CACHE)
-        jars = broker.fetch(_CACHE, broker.BROKER)
+        connector = broker.connector_jars(CACHE)
+        jars = broker.fetch(CACHE, broker.BROKER)
         with broker.running(directory, jars) as (address, process):
             yield from _compare(sizes, directory, address, process, connector)
     except broker.UnavailableError as error:
@@ -113,7 +113,7 @@ class _Both:
         self._last = ""
         few = plain.limit(_SMALL * _SMALL_BATCHES)
         few.write.format("cursus").option("topic", "t").mode("append").save(self._log("small"))
-        self._make_topic("small", 1)
+        make_topic(spark, address, "small", 1)
         self._to_kafka(few, "small")
 
     def write_ours(self, *, keyed: bool = False) -> float:
@@ -126,7 +126,7 @@ class _Both:
     def write_kafka(self, *, keyed: bool = False) -> float:
         self._round += 1
         topic = f"{'keyed' if keyed else 'plain'}-{self._round}"
-        self._make_topic(topic, _PARTITIONS)
+        make_topic(self._spark, self._address, topic, _PARTITIONS)
         if not keyed:
             self._last = topic
         return clock(lambda: self._to_kafka(self._frames[keyed], topic))
@@ -170,16 +170,17 @@ class _Both:
         options = {"topic": topic, "kafka.bootstrap.servers": self._address}
         frame.write.format("kafka").options(**options).save()
 
-    def _make_topic(self, topic: str, partitions: int) -> None:
-        """Create the topic with our number of partitions; Kafka's default is one."""
-        java = self._spark._jvm.java.util  # type: ignore[union-attr]
-        kafka = self._spark._jvm.org.apache.kafka.clients.admin  # type: ignore[union-attr]
-        settings = java.HashMap()
-        settings.put("bootstrap.servers", self._address)
-        admin = kafka.AdminClient.create(settings)
-        try:
-            topics = java.ArrayList()
-            topics.add(kafka.NewTopic(topic, partitions, 1))
-            admin.createTopics(topics).all().get(60, java.concurrent.TimeUnit.SECONDS)
-        finally:
-            admin.close()
+
+def make_topic(spark: SparkSession, address: str, topic: str, partitions: int) -> None:
+    """Create the topic with our number of partitions; Kafka's default is one."""
+    java = spark._jvm.java.util  # type: ignore[union-attr]
+    kafka = spark._jvm.org.apache.kafka.clients.admin  # type: ignore[union-attr]
+    settings = java.HashMap()
+    settings.put("bootstrap.servers", address)
+    admin = kafka.AdminClient.create(settings)
+    try:
+        topics = java.ArrayList()
+        topics.add(kafka.NewTopic(topic, partitions, 1))
+        admin.createTopics(topics).all().get(60, java.concurrent.TimeUnit.SECONDS)
+    finally:
+        admin.close()

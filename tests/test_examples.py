@@ -20,6 +20,7 @@ import pyspark
 import pytest
 
 from storage_core import Store
+from tests.support.kafka_directories import copied
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -83,6 +84,8 @@ class Batch:
             self._arguments[f"{example}.py"] = [str(directory / example)]
         for example in ("read_broker_logs.py", "migrate.py"):
             self._arguments[example] = []
+        kafka = copied("segments", directory)
+        self._arguments["read_kafka_logs.py"] = [str(kafka), str(directory / "from-kafka")]
 
     @property
     def names(self) -> set[str]:
@@ -207,6 +210,13 @@ def test_broker_directories_are_recognised_and_read(runs: Runs) -> None:
     assert shown.count("orders: 200 records") == 2
     assert shown.count("a stream read 200 records") == 2
     assert "[producer=shop-1, seq=1]" in shown
+
+
+def test_the_directory_of_a_kafka_broker_is_read_and_copied(runs: Runs) -> None:
+    shown = runs.shown("read_kafka_logs.py")
+    assert "orders: 3 partitions, high watermarks [8, 24, 40]" in shown
+    assert re.search(r"\|orders +\|2 +\|40 +\|0 +\|39 ", shown)
+    assert "copied 140 records into from-kafka" in shown
 
 
 def test_a_migration_is_the_same_on_both_sides(runs: Runs) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from storage_core import Store
+from tests.support.kafka_directories import copied
 from tests.support.page_programs import Kitchen
 from tests.support.paths import ROOT
 
@@ -25,6 +26,7 @@ RECIPES = [
     "Join two topics",
     "Replay from a timestamp",
     "Migrate a cursus or RustLog directory",
+    "From Kafka, without Kafka",
     "Take typed rows to a broker",
     "Monitor lag",
     "Recover a damaged store",
@@ -37,12 +39,13 @@ def test_the_cookbook_holds_the_promised_recipes() -> None:
 
 
 def test_every_program_runs_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    copied("segments", tmp_path).rename(tmp_path / "kafka")
     kitchen = Kitchen("docs/cookbook.md", spark, tmp_path)
     kitchen.run_all(TEXT)
     assert kitchen.printed["Monitor lag"].splitlines()[-1] == "0"
     practice = kitchen.printed["Recover a damaged store"]
     assert "damage found" in practice
     assert "not repaired by itself" in practice
-    for name in ("practice", "native", "log"):
+    for name in ("practice", "native", "log", "from-kafka"):
         with Store.open(tmp_path / name) as store:
             assert store.check() == []

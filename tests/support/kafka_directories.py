@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from storage_core import Store
+from storage_core.types import IsolationLevel
 from tests.support.paths import ROOT
 
 DATA = ROOT / "tests" / "data" / "kafka"
@@ -106,3 +110,47 @@ def _record(found: dict[str, Any]) -> Record:
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
+
+
+_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+
+def as_records(batches: Iterable[pa.RecordBatch]) -> list[Record]:
+    """What a read gave, record by record."""
+    found = []
+    for batch in batches:
+        batch.validate(full=True)
+        times = batch["timestamp"].cast("int64").to_pylist()
+        for row, micros in zip(batch.to_pylist(), times, strict=True):
+            headers = tuple((it["key"], it["value"]) for it in row["headers"] or ())
+            kind = _TYPES[row["timestamp_type"]]
+            millis, rest = divmod(micros, 1000)
+            assert rest == 0
+            found.append(Record(row["offset"], millis, kind, row["key"], row["value"], headers))
+    return found
+
+
+def read(store: Store, topic: str, partition: int, **bounds: Any) -> list[Record]:
+    """All records of a topic-partition with all columns."""
+    return as_records(store.read(topic, partition, columns=_COLUMNS, **bounds))
+
+
+def compare(root: Path, isolation: IsolationLevel) -> None:
+    """Every record of a directory, and where reads end, are as consumers saw them.
+
+    Under ``log_end`` all uncommitted records, otherwise up to the high watermark in the file.
+    """
+    listed = list(partitions(root))
+    with Store.open(root, layout="kafka", isolation=isolation) as store:
+        assert store.topics() == sorted({it.topic for it in listed})
+        for it in listed:
+            seen = it.committed if isolation == "read_committed" else it.uncommitted
+            end = seen.end
+            if isolation != "log_end":
+                end = max(seen.start, min(end, it.in_file or 0))
+            where = (isolation, it.topic, it.number)
+            offsets = store.offsets(it.topic, it.number)
+            assert (where, offsets.start, offsets.end) == (where, seen.start, end)
+            expected = [each for each in seen.records if each.offset < end]
+            assert (where, read(store, it.topic, it.number)) == (where, expected)
