@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -82,7 +82,7 @@ class Case:
     name: str
     what: str
     make: Callable[[World], None]
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     taken: Literal["running", "stopped", "killed"] = "stopped"
     needs_java: bool = False
 
