@@ -1,4 +1,4 @@
-"""What crashes, copies, disks and strangers may leave in a broker's directory.
+"""What crashes, copies and disks may leave in a broker's directory.
 
 An answer is either what the broker's consumers got, or an error. It is never fewer records in
 silence, never a record that nobody produced, and never another exception than ours.
@@ -111,7 +111,7 @@ def test_a_swap_of_cleaned_segments_at_any_of_its_steps(tmp_path: Path, deleted:
     data = kept.encode() + batch(9, 2).encode()
     (directory / f"{0:020d}.log.swap").write_bytes(data)
     (directory / f"{0:020d}.index.swap").write_bytes(b"")
-    # Of another swap that was not whole when the broker died: it counts for nothing.
+    # Of another swap that was not whole when the broker was killed: it counts for nothing.
     (directory / f"{12:020d}.log.cleaned").write_bytes(batch(12, 1).encode()[:70])
     (directory / f"{12:020d}.log.swap").write_bytes(batch(12, 1).encode())
     for file in files[: min(deleted, 4)]:
