@@ -154,7 +154,8 @@ def _segments(partitions: Sequence[PartitionFacts]) -> str:
         '<span class="key" style="background:var(--blue)"></span>sealed'
         '<span class="key" style="background:var(--teal)"></span>active'
     )
-    return f"<h3>Segments over {over} {key}</h3>{timeline(partitions, axis)}{more}"
+    around = '<div class="scroll" tabindex="0" role="group" aria-label="segments">'
+    return f"<h3>Segments over {over} {key}</h3>{around}{timeline(partitions, axis)}</div>{more}"
 
 
 def _rates(flow: Flow | None) -> str:

@@ -39,7 +39,8 @@ th, td { text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var
   white-space: nowrap; }
 th { font-size: 12px; color: var(--soft); font-weight: 600; }
 tr:last-child td { border-bottom: 0; }
-.n { text-align: right; } td.wide { white-space: normal; overflow-wrap: anywhere; }
+.n { text-align: right; } td.wide { white-space: normal; overflow-wrap: anywhere;
+  min-width: 16ch; } .scroll > svg { min-width: 520px; }
 .bar { display: inline-block; width: 110px; height: 8px; border-radius: 4px; overflow: hidden;
   background: var(--track); vertical-align: middle; }
 .bar i { display: block; height: 100%; background: var(--blue); border-radius: 4px; }
