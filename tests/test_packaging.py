@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from storage_core import __version__
 from tests.support.built_wheel import build, source_files
 from tests.support.paths import ROOT
 
@@ -26,6 +29,16 @@ def expected_files() -> set[str]:
     kept = (".py", "py.typed")
     files = (str(file.relative_to(ROOT)) for file in source_files("cursus_spark", "storage_core"))
     return {installed_name(file) for file in files if file.endswith(kept)}
+
+
+def test_the_changelog_has_this_version_and_its_date() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## (.+)$", text, re.M)
+    released = [name for name in sections if name != "Unreleased"]
+    version, _, date = released[0].partition(", ")
+    assert version == __version__
+    assert datetime.date.fromisoformat(date) <= datetime.datetime.now(datetime.UTC).date()
+    assert sections.index(released[0]) <= 1
 
 
 def test_the_list_of_packages_is_complete() -> None:
