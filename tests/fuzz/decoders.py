@@ -32,12 +32,15 @@ from storage_core.format.frame import HEADER_BYTES, check_frame, decode_body, un
 from storage_core.format.sparse_index import parse_open, parse_sealed
 from storage_core.format.typed_body import PREAMBLE_BYTES, decode_columns
 from storage_core.io import json_files as metafile
+from storage_core.kafka.codecs import checkpoints, indexes
 from storage_core.metadata import slots
 from storage_core.segments import deletion_markers
 from tests.fuzz import typed_samples
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
 from tests.support.broker_oracle import CUTS, LAYOUT, plain_parse
+from tests.support.kafka_directories import DATA
+from tests.support.kafka_oracle import compare_with_plain, with_right_checksum
 
 Decoder = Callable[[bytes, Random], None]
 
@@ -51,6 +54,9 @@ def samples(tree: str, suffix: str) -> tuple[bytes, ...]:
     """Files of the corpus of one kind, or bodies of typed frames."""
     if tree == "typed":
         return tuple(typed_samples.bodies())
+    if tree == "kafka":
+        small = (file for file in sorted(DATA.rglob(f"*{suffix}")) if file.stat().st_size < 3000)
+        return tuple(filter(None, (file.read_bytes() for file in small)))
     files = files_of(tree).items()
     return tuple(data for path, data in files if path.endswith(suffix) and data)
 
@@ -202,6 +208,28 @@ def small_files(data: bytes, rng: Random) -> None:
     transactions.parse_journal(changed)  # last: it refuses whatever is no journal
 
 
+def kafka_batches(data: bytes, rng: Random) -> None:
+    """A plain reader finds the same records, whether the checksum of the first batch is right."""
+    changed = mutated(data, rng)
+    if rng.random() < 0.6 and len(changed) > HEADER_BYTES:
+        changed = with_right_checksum(changed)
+    compare_with_plain(changed)
+
+
+def kafka_files(data: bytes, rng: Random) -> None:
+    """Indexes stay inside the log, and checkpoint files are whole or refused."""
+    changed = mutated(data, rng)
+    entries = indexes.parse_offset_index(changed, 7, 300)
+    if len(entries.positions) and not 0 < int(entries.positions[-1]) < 300:
+        raise WrongBytesError("an entry points outside the log")
+    indexes.parse_time_index(changed, 7)
+    indexes.parse_aborted(changed)
+    if indexes.parse_snapshot(changed) is not None and changed != data:
+        raise WrongBytesError("a changed snapshot passes")
+    parsers = (checkpoints.parse_offsets, checkpoints.parse_epochs, checkpoints.parse_topic_id)
+    rng.choice(parsers)(changed, "a file")
+
+
 DECODERS: tuple[tuple[str, str, Decoder], ...] = (
     ("native", ".log", frame),
     ("native", ".frames", frame),
@@ -222,6 +250,12 @@ DECODERS: tuple[tuple[str, str, Decoder], ...] = (
     ("cursus-broker", ".log", bodies),
     ("cursus-broker", ".index", broker_indexes),
     ("cursus-broker", ".journal", small_files),
+    ("kafka", ".log", kafka_batches),
+    ("kafka", ".log", kafka_batches),
+    ("kafka", ".snapshot", kafka_files),
+    ("kafka", ".timeindex", kafka_files),
+    ("kafka", "checkpoint", kafka_files),
+    ("kafka", ".metadata", kafka_files),
 )
 
 

@@ -9,8 +9,12 @@ import struct
 from typing import NamedTuple
 
 import crc32c
+import numpy as np
 import pyarrow as pa
 
+from storage_core.errors import StorageError
+from storage_core.kafka.codecs.batches import Bounds, walk_batches
+from storage_core.kafka.codecs.records import decode, groups_of
 from tests.support.kafka_encoder import CODECS
 
 MOST = 64 << 20
@@ -166,3 +170,41 @@ def block(data: bytes) -> bytes:
         raise UnsoundError("too large")
     found: bytes = pa.decompress(data, size, "snappy", asbytes=True)
     return found
+
+
+def compare_with_plain(data: bytes) -> None:
+    """The records of both readers are the same, up to the first batch that is not sound."""
+    walked = walk_batches(memoryview(data), np.empty(0, dtype=np.int64), Bounds(0))
+    found: list[tuple[object, ...]] = []
+    sound = True
+    try:
+        batches = walked.batches[~walked.batches.is_control]
+        for group in groups_of(batches):
+            got = decode(memoryview(data), batches[group])
+            columns = got.columns(("key", "value", "headers"))
+            lists = [
+                columns[name].to_pylist() if name in columns else [None] * got.count
+                for name in ("key", "value", "headers")
+            ]
+            for row in zip(got.offsets.tolist(), got.milliseconds.tolist(), *lists, strict=True):
+                headers = [(each["key"], each["value"]) for each in row[4] or ()]
+                found.append((*row[:4], headers))
+    except StorageError:
+        sound = False
+    try:
+        plain = [each for batch in plain_batches(data) for each in batch]
+    except UnsoundError:
+        assert not sound
+        return
+    assert sound
+    shown = [
+        [(name.decode("utf-8", "replace"), value) for name, value in each.headers] for each in plain
+    ]
+    assert found == [(*each[:4], more) for each, more in zip(plain, shown, strict=True)]
+
+
+def with_right_checksum(data: bytes) -> bytes:
+    """The first batch with the checksum and the length of what it is now."""
+    checked = data[21:]
+    head = struct.pack(">qi", 0, len(data) - 12) + data[12:17]
+    return head + struct.pack(">I", crc32c.crc32c(checked)) + checked

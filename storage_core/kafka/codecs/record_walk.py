@@ -20,7 +20,7 @@ from .varints import FAR, PADDING, SIZES, VALUES, Bools, Varints
 _STEPS = 96
 # Bytes of a window in which a record is looked for, in records of average length.
 _WINDOW_RECORDS, _LEAST_WINDOW, _MOST_WINDOW = 2, 32, 1 << 16
-_LEAST_RECORD = 6
+_LEAST_RECORD, _MOST_RECORD = 6, (1 << 31) - 1
 # By the first two bytes: bytes from the start of a record to the next, 0 where two do not tell.
 _JUMPS = np.where((VALUES >= _LEAST_RECORD) & (SIZES > 0), VALUES + SIZES, 0).astype(np.int32)
 
@@ -108,8 +108,9 @@ def _step_through(
 def _long_jumps(numbers: Varints, at: Int64s) -> Int64s:
     """The same for lengths of three bytes and more; of what is no length, past everything."""
     lengths, after = numbers.read(at)
-    jumps: Int64s = np.where(lengths >= _LEAST_RECORD, after - at + lengths, FAR - at)
-    return np.minimum(jumps, FAR - at)
+    possible = (lengths >= _LEAST_RECORD) & (lengths <= _MOST_RECORD) & (after < FAR)
+    jumps: Int64s = np.where(possible, after - at + lengths, FAR - at)
+    return jumps
 
 
 def _in_order(steps: list[tuple[Int64s, Int64s]], counts: Int64s) -> Int64s:

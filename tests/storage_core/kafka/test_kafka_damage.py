@@ -11,14 +11,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import crc32c
-import numpy as np
 import pytest
 
 from storage_core import Store
 from storage_core.errors import StorageError
-from storage_core.kafka.codecs.batches import Bounds, walk_batches
-from storage_core.kafka.codecs.records import decode, groups_of
 from storage_core.types import IsolationLevel
 from tests.support.kafka_directories import DATA
 from tests.support.kafka_encoder import (
@@ -29,7 +25,7 @@ from tests.support.kafka_encoder import (
     write_checkpoint,
     write_partition,
 )
-from tests.support.kafka_oracle import UnsoundError, plain_batches
+from tests.support.kafka_oracle import compare_with_plain, with_right_checksum
 from tests.support.stores import rows
 
 LEVELS: tuple[IsolationLevel, ...] = ("read_committed", "read_uncommitted")
@@ -146,48 +142,6 @@ def test_a_changed_text_file_never_makes_a_wrong_record(tmp_path: Path, name: st
 def golden_logs() -> list[Path]:
     found = [file for file in sorted(DATA.rglob("*.log")) if 0 < file.stat().st_size < 3000]
     return [file for file in found if not file.parent.name.startswith("__")]
-
-
-def compare_with_plain(data: bytes) -> None:
-    """The records of both readers are the same, up to the first batch that is not sound."""
-    walked = walk_batches(memoryview(data), none(), Bounds(0))
-    found: list[Row] = []
-    sound = True
-    try:
-        batches = walked.batches[~walked.batches.is_control]
-        for group in groups_of(batches):
-            got = decode(memoryview(data), batches[group])
-            columns = got.columns(("key", "value", "headers"))
-            lists = [
-                columns[name].to_pylist() if name in columns else [None] * got.count
-                for name in ("key", "value", "headers")
-            ]
-            for row in zip(got.offsets.tolist(), got.milliseconds.tolist(), *lists, strict=True):
-                headers = [(each["key"], each["value"]) for each in row[4] or ()]
-                found.append((*row[:4], headers))
-    except StorageError:
-        sound = False
-    try:
-        plain = [each for batch in plain_batches(data) for each in batch]
-    except UnsoundError:
-        assert not sound
-        return
-    assert sound
-    shown = [
-        [(name.decode("utf-8", "replace"), value) for name, value in each.headers] for each in plain
-    ]
-    assert found == [(*each[:4], more) for each, more in zip(plain, shown, strict=True)]
-
-
-def none() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.empty(0, dtype=np.int64)
-
-
-def with_right_checksum(data: bytes) -> bytes:
-    """The first batch with the checksum and the length of what it is now."""
-    checked = data[21:]
-    head = struct.pack(">qi", 0, len(data) - 12) + data[12:17]
-    return head + struct.pack(">I", crc32c.crc32c(checked)) + checked
 
 
 def test_a_plain_reader_finds_the_same_in_changed_bytes() -> None:

@@ -226,3 +226,11 @@ def test_a_checksum_does_not_make_a_record_sound() -> None:
         except BrokenFrameError:
             continue
         assert found.count == 30
+
+
+@pytest.mark.parametrize("length", [(1 << 63) - 1, (1 << 62) + 5, 1 << 31, -1, -(1 << 62)])
+def test_no_length_leads_out_of_a_batch(length: int) -> None:
+    data = Batch(0, [Record(b"")] * 3, payload=varint(length) + bytes(40)).encode()
+    walked = walk_batches(memoryview(data), NO_HINTS, Bounds(0))
+    with pytest.raises(BrokenFrameError, match="expected 3 records"):
+        decode(memoryview(data), walked.batches)
