@@ -17,6 +17,7 @@ LEVELS = get_args(IsolationLevel)
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("isolation", LEVELS)
+@pytest.mark.row(50)
 def test_records_are_those_of_a_consumer(case: str, isolation: IsolationLevel) -> None:
     compare(DATA / case, isolation)
 

@@ -98,6 +98,7 @@ def test_files_that_the_broker_has_not_finished_change_nothing(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("deleted", range(5))
+@pytest.mark.row(50)
 def test_a_swap_of_cleaned_segments_at_any_of_its_steps(tmp_path: Path, deleted: int) -> None:
     """The cleaner makes one segment of four, deletes these, then gives it its name.
 
@@ -163,6 +164,7 @@ def test_a_swap_that_ends_under_a_reader(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", [HIGH_WATERMARKS, "log-start-offset-checkpoint"])
+@pytest.mark.row(50)
 def test_a_damaged_checkpoint_is_an_error_that_names_it(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_missing_high_watermark_file_is_an_error_and_the_log_end_is_read(tmp_p
     assert offsets(tmp_path, "log_end") == [0, 1, 2]
 
 
+@pytest.mark.row(50)
 def test_a_log_that_ends_below_its_high_watermark_is_damaged(tmp_path: Path) -> None:
     made(tmp_path, [batch(0)], [batch(3)], high_watermark=9)
     assert before_damage(tmp_path) == list(range(6))
@@ -201,6 +204,7 @@ def test_a_log_start_above_everything_is_no_crash(tmp_path: Path) -> None:
         assert read(store, TOPIC, 0) == []
 
 
+@pytest.mark.row(50)
 def test_a_wrong_checksum_in_the_middle_ends_the_read_there(tmp_path: Path) -> None:
     file, _ = made(tmp_path, [batch(at) for at in range(0, 30, 3)], [batch(30)])
     size = len(batch(0).encode())
@@ -249,6 +253,7 @@ BAD = {
 
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.row(50)
 def test_a_batch_that_contradicts_itself_is_damage(
     tmp_path: Path, what: str, is_last: bool
 ) -> None:
@@ -303,6 +308,7 @@ def _delete_for_good(file: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [_delete, _delete_for_good])
+@pytest.mark.row(50)
 def test_segments_that_retention_takes_from_a_reader(
     tmp_path: Path, gone: Callable[[Path], None]
 ) -> None:
@@ -327,6 +333,7 @@ def test_segments_that_retention_takes_from_a_reader(
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.row(50)
 def test_a_leader_change_that_rewrites_the_end_under_a_reader(
     tmp_path: Path, level: IsolationLevel
 ) -> None:
