@@ -28,6 +28,7 @@ from . import data
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row
 from .object_commits import commit_rows
+from .object_engine import engine_rows
 from .object_servers import Place, serving
 from .spark_batch import drain, rows_to_write, session
 
@@ -41,6 +42,7 @@ _AT_LEAST = Bar("at least", 0.8)
 def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     """Every row of the table."""
     with serving(sizes, directory) as place:
+        yield from engine_rows(sizes, place)
         yield from commit_rows(sizes, place)
         with session(directory) as spark, _workers() as workers:
             yield from requests(place, spark)
