@@ -63,6 +63,7 @@ NOTICED = {
     "TaskFiles.create > sync_directories > fsync_dir": "killed stagers",
     "Tail.adopt_file > fsync_dir": "large commits",
     "Tail._sync_sealed > sync_file > fsync": "sealed segments",
+    "make_durable > fsync": "commits",
     "make_durable > fsync_dir": "unsynced names",
     # Typed topics
     "prepare 1 > create_file > fsync": "typed topic",
@@ -171,9 +172,6 @@ ARGUED_HARMLESS = {
     "drop_segments > create_file > fsync": _NAME,
     "drop_merged > create_file > fsync": _NAME,
     "write_hole > create_file > fsync": "the name says which offsets are skipped; it holds nothing",
-    "make_durable > fsync": (
-        "torn ends fail their checksum and are worked out, and the older file has no name any more"
-    ),
     "set_aside 1 > fsync_dir": "an index is checked against the frames it leads to",
     "set_aside 2 > fsync_dir": (
         "what comes back goes on where it did before, or is set aside once more"
