@@ -70,8 +70,13 @@ class VfsBackend:
         return Contents(pieces, tag)
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        found = sorted(self._walk(prefix.rstrip("/")))
-        return (info for info in found if info.key > after)
+        directory = prefix.rstrip("/")
+        if after.startswith(prefix) and "/" not in after[len(prefix) :]:
+            # Most names of a long log stand before: their sizes are not looked up.
+            found = self._walk_after(directory, after)
+        else:
+            found = self._walk(directory)
+        return (info for info in sorted(found) if info.key > after)
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -189,6 +194,25 @@ class VfsBackend:
         if may_cache_listing(self._vfs, stat):
             self._synced[directory] = (stat.modified_ns, stat.identity)
 
+    def _walk_after(self, directory: str, after: str) -> Iterator[ObjectInfo]:
+        try:
+            names = self._vfs.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        above = [name for name in names if f"{directory}/{name}" > after]
+        if len(above) > len(names) // 2:
+            yield from self._walk(directory)
+            return
+        for name in above:
+            path = f"{directory}/{name}"
+            stat = None if name.endswith(_VERSIONS) else self._vfs.stat(path)
+            if name.endswith(_VERSIONS):
+                yield from self._versioned(path)
+            elif stat is not None and stat.kind == "file":
+                yield ObjectInfo(path, stat.size)
+            else:
+                yield from self._walk(path)
+
     def _walk(self, directory: str) -> Iterator[ObjectInfo]:
         try:
             names = self._vfs.listdir(directory)
@@ -200,12 +224,15 @@ class VfsBackend:
             if name in sizes:
                 yield ObjectInfo(path, sizes[name])
             elif name.endswith(_VERSIONS):
-                versions = self._versions(path)
-                stat = self._vfs.stat(f"{path}/{versions[-1]}") if versions else None
-                if stat is not None:
-                    yield ObjectInfo(path.removesuffix(_VERSIONS), stat.size)
+                yield from self._versioned(path)
             else:
                 yield from self._walk(path)
+
+    def _versioned(self, path: str) -> Iterator[ObjectInfo]:
+        versions = self._versions(path)
+        stat = self._vfs.stat(f"{path}/{versions[-1]}") if versions else None
+        if stat is not None:
+            yield ObjectInfo(path.removesuffix(_VERSIONS), stat.size)
 
     def _versions(self, directory: str) -> list[str]:
         try:
