@@ -18,7 +18,7 @@ from cursus_spark.read.splits import CutPoints, plan_tasks
 from storage_core import Store, StoreConfig
 from storage_core.objects.backend import Contents
 from storage_core.objects.commit_log import CommitLog
-from storage_core.objects.manifests.archive import Archive, Manifest
+from storage_core.objects.manifests.archive import Archive, Manifest, ranges_of
 from storage_core.objects.manifests.block import SliceColumns, encode_manifest
 from storage_core.objects.manifests.table import slices_in, table
 from storage_core.objects.names import DATA, MANIFEST_SUFFIX
@@ -37,6 +37,7 @@ _PARTITIONS, _TASKS, _SIZE, _RECORDS = 1000, 8, 64 << 20, 100_000
 _DAY_US, _DAYS, _BEGIN = 24 * 3600 * 10**6, 365, 1_700_000_000_000_000
 # Slices of a partition in a manifest, and manifests.
 _MANIFESTS = {data.FULL: (131, 77), data.QUICK: (131, 20), data.TINY: (5, 3)}
+_AFTER_CHECKPOINT = 50
 _COMMITS = {
     data.FULL: (100, 1000, 10_000, 100_000),
     data.QUICK: (100, 1000, 10_000),
@@ -140,7 +141,7 @@ def simulated(directory: Path, each: int, manifests: int) -> tuple[str, int]:
         key = f"{DATA}/2023111500/{uuid.UUID(bytes=rng.bytes(16))}{MANIFEST_SUFFIX}"
         log.backend.put(key, buffers)
         ends = np.full(_PARTITIONS, (number + 1) * each * _RECORDS, np.int64)
-        found.append(Manifest(key, ends, blocks))
+        found.append(Manifest(key, ends, blocks, ranges_of(columns.keys)))
     log.checkpoint(_with_archive(state, Archive(found, log.manifests)))
     return log.name, manifests * each * _PARTITIONS
 
@@ -206,20 +207,25 @@ def opening(sizes: Sizes, directory: Path) -> Row:
 
 def _read_newest(path: Path, count: int) -> None:
     with Store.open(path) as store:
-        (batch,) = store.read("t", 0, count - 1, count)
-        if batch.num_rows != 1:
-            raise AssertionError(f"read {batch.num_rows} records, expected 1")
+        end = store.visible_ends("t")[0]
+        (batch,) = store.read("t", 0, end - 1, end)
+        if batch.num_rows != 1 or end < count:
+            raise AssertionError(f"read {batch.num_rows} records before offset {end}")
 
 
 def build_commits(path: Path, count: int) -> None:
-    """A log of commits with one record each; the checkpoint is as far away in logs of any length.
+    """A log of commits with one record each; 50 of them stand after the last checkpoint.
 
     Args:
         path: An empty directory.
-        count: How many.
+        count: How many at least.
     """
     Store.open(path, layout="objects", create=True).close()
     with Store(data.UnsyncedVfs(str(path)), StoreConfig(), "objects") as store:
         store.create_topic("t")
         for _ in range(count):
+            store.append("t", 0, [b"x"])
+        (directory,) = (path / "logs").iterdir()
+        log = open_log(path, directory.name)[0]
+        while log.refresh().number != log.hint() + _AFTER_CHECKPOINT:
             store.append("t", 0, [b"x"])

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from ..config import StoreConfig
-from ..errors import StorageError
+from ..errors import DamagedMetadataError, StorageError
 from ..io import json_files
 from ..vfs import Vfs
+from .backend import ObjectInfo, read_object
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
-from .garbage import Garbage, collect_deleted, collect_log, live_keys
+from .garbage import Garbage, TooMuchError, collect_deleted, collect_log, needed
 from .names import DATA, hour_of, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
 
 _BATCH = 500
 _HOUR_US = 3600 * 10**6
+# An automatic sweep: how many in a time to live, and what it may look at.
+_SWEEPS, _SWEPT, _SWEPT_TOPICS, _MOST_MANIFESTS = 24, 5000, 100, 16
+_SWEEP = "sweep"
+_TRIES = 4
 _log = logging.getLogger("storage_core")
+
+
+class _Hint(NamedTuple):
+    at_us: int
+    after: str
 
 
 class Collector:
@@ -38,8 +50,8 @@ class Collector:
 
     def collect(self, *, dry_run: bool) -> Garbage:
         """Delete everything that is older than the time to live and not needed."""
-        hour = hour_of(self._clock.now_us() - self._ttl_us)
-        found, logs = Garbage(), list[CommitLog]()
+        hour, found = hour_of(self._clock.now_us() - self._ttl_us), Garbage()
+        logs = list[CommitLog]()
         for log_id in self._log_ids():
             log = self._catalog.open_log(log_id)
             state = log.refresh()
@@ -48,23 +60,78 @@ class Collector:
                 found = found.plus(collect_log(log, self._ttl_us, dry_run=dry_run))
             elif log.boundary() >= GONE or self._is_old(log):
                 found = found.plus(collect_deleted(log, dry_run=dry_run))
-        rest = self._orphans(live_keys(log.refresh() for log in logs), hour)
+        listed = list(self._backend.list_after(f"{DATA}/"))
+        for _ in range(_TRIES):
+            # A manifest that is being read may be replaced and deleted by others.
+            with suppress(FileNotFoundError):
+                return found.plus(self._collect_orphans(logs, listed, hour, dry_run=dry_run))
+        return found.plus(self._collect_orphans(logs, listed, hour, dry_run=dry_run))
+
+    def _collect_orphans(
+        self,
+        logs: Sequence[CommitLog],
+        listed: Sequence[ObjectInfo],
+        hour: str,
+        *,
+        dry_run: bool,
+        most: int | None = None,
+    ) -> Garbage:
+        """Delete those of some objects from before an hour that no log needs."""
+        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
+        rest = old.without(needed((log.refresh() for log in logs), old.keys, most))
         if dry_run or not rest.keys:
-            return found.plus(rest)
+            return rest
         # A writer that slept, or whose clock is wrong, may be about to commit some of these. After
         # the fence it cannot, and what it has committed before is in the state of the fence.
-        rest = rest.without(live_keys([_fenced(log, hour) for log in logs]))
+        states = [_fenced(log, hour) for log in logs]
+        rest = rest.without(needed(states, rest.keys, most))
         self._delete(list(rest.keys))
-        return found.plus(rest)
+        return rest
 
     def collect_if_due(self, log: CommitLog, state: LogState) -> None:
-        """Delete old commits of one log, now and then; if that fails, the next writer does it."""
+        """Delete some garbage now and then; if that fails, the next writer does it.
+
+        Old commits of the log, every hundred commits. Data of the whole store, once in a part of
+        the time to live. Both with a bounded number of requests.
+        """
         if state.number % CHECKPOINT_INTERVAL != CHECKPOINT_INTERVAL - 1:
             return
         try:
-            collect_log(log, self._ttl_us, dry_run=False)
-        except (OSError, StorageError) as error:
+            collect_log(log, self._ttl_us, dry_run=False, bounded=True)
+            self.sweep_if_due()
+        except (OSError, StorageError, TooMuchError) as error:
             _log.info("no garbage of %s was collected: %s", log.prefix, error)
+
+    def sweep_if_due(self) -> Garbage:
+        """Look at some old data, from where the last sweep ended, and delete what no log needs."""
+        now_us, hint = self._clock.now_us(), self._hint()
+        if abs(now_us - hint.at_us) < self._ttl_us // _SWEEPS:
+            return Garbage()
+        listed = self._backend.list_some(f"{DATA}/", hint.after, _SWEPT)
+        hour = hour_of(now_us - self._ttl_us)
+        # From the beginning again, where only new data is left.
+        goes_on = len(listed) == _SWEPT and listed[-1].key < f"{DATA}/{hour}"
+        self._store_hint(_Hint(now_us, listed[-1].key if goes_on else ""))
+        if not listed or listed[0].key >= f"{DATA}/{hour}":
+            return Garbage()
+        topics = self._catalog.names()
+        if len(topics) > _SWEPT_TOPICS:
+            raise TooMuchError(f"the store has {len(topics)} topics; run gc now and then")
+        logs = [self._catalog.get(topic)[0] for topic in topics]
+        return self._collect_orphans(logs, listed, hour, dry_run=False, most=_MOST_MANIFESTS)
+
+    def _hint(self) -> _Hint:
+        """When the last sweep was, and where it ended; nothing if that is lost."""
+        data = read_object(self._backend, _SWEEP)
+        try:
+            fields = {} if data is None else json_files.load(data, _SWEEP)
+        except DamagedMetadataError:
+            fields = {}
+        at_us, after = fields.get("at_us"), fields.get("after")
+        return _Hint(at_us if type(at_us) is int else 0, after if isinstance(after, str) else "")
+
+    def _store_hint(self, hint: _Hint) -> None:
+        self._backend.put(_SWEEP, [json_files.dump(hint._asdict())])
 
     def drop_job(self, job: str) -> None:
         """Delete what the tasks of a job uploaded since the time to live, but nothing committed."""
@@ -75,7 +142,7 @@ class Collector:
             keys += [info.key for info in self._backend.list_after(f"{DATA}/{hour}/{job}/")]
         if keys:
             # The caller may abort a job that it has committed.
-            live = live_keys(self._catalog.get(topic)[1] for topic in self._catalog.names())
+            live = needed((self._catalog.get(each)[1] for each in self._catalog.names()), keys)
             self._delete([key for key in keys if key not in live])
 
     def _log_ids(self) -> Iterable[str]:
@@ -87,11 +154,6 @@ class Collector:
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""
         return log.last_written() < time_text(self._clock.now_us() - self._ttl_us)
-
-    def _orphans(self, live: set[str], hour: str) -> Garbage:
-        listed = self._backend.list_after(f"{DATA}/")
-        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
-        return old.without(live)
 
     def _delete(self, keys: list[str]) -> None:
         for at in range(0, len(keys), _BATCH):

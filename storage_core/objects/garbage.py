@@ -6,17 +6,23 @@ a deleted number again then finds the boundary above it, and knows that its comm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ..io import json_files
 from .backend import ObjectInfo
 from .commit_log import GONE, CommitLog, parse_listing
-from .manifests.table import table
+from .manifests.table import named
 from .names import time_text
 from .state import LogState
 
 _BATCH = 500
+# What an automatic run may list and read of one log.
+_LISTED, _MOST_MANIFESTS = 2000, 16
+
+
+class TooMuchError(Exception):
+    """An automatic run would cost too many requests: ``cursus gc`` has to do it."""
 
 
 class Garbage(NamedTuple):
@@ -39,42 +45,58 @@ class Garbage(NamedTuple):
         return Garbage(tuple(info for info in self.objects if info.key not in live))
 
 
-def live_keys(states: Iterable[LogState]) -> set[str]:
-    """The objects that the records of some logs stand in, and their manifests."""
+def needed(logs: Iterable[LogState], keys: Collection[str], most: int | None = None) -> set[str]:
+    """Those of some objects that logs need.
+
+    Raises:
+        TooMuchError: more than ``most`` manifests would have to be read.
+    """
     found = set[str]()
-    for state in states:
-        if not state.deleted:
-            found.update(each.key for each in state.manifests)
-            for part in table(state):
-                found.update(part.keys)
+    for state in logs:
+        here = named(state, keys, most)
+        if here is None:
+            raise TooMuchError
+        found |= here
     return found
 
 
-def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool) -> Garbage:
+def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool, bounded: bool = False) -> Garbage:
     """Delete the commits and checkpoints of a log that the last old checkpoint makes superfluous.
 
-    Commits whose inline records are still in the log stay.
+    Commits whose inline records are still in the log stay. With ``bounded`` it looks at some
+    thousand objects only: those after the boundary, and some before it.
     """
-    listed = list(log.backend.list_after(log.prefix))
+    boundary, tag = log.read_boundary()
+    listed = _some(log, boundary) if bounded else list(log.backend.list_after(log.prefix))
     commits, checkpoints = parse_listing(log.prefix, (info.key for info in listed))
     kept = _last_old(log, checkpoints, time_text(log.clock.now_us() - ttl_us))
-    boundary, tag = log.read_boundary()
     if kept is None and not boundary:
         return Garbage()
     below = max(boundary, 0 if kept is None else kept + 1)
     if below > boundary and not dry_run:
         _raise_boundary(log, below, tag)
-    # Read after the listing: a state from before it may not know records of listed commits.
-    live = live_keys([log.refresh()])
     names = {f"{log.prefix}{number:020d}.commit" for number in commits if number < below}
     names |= {
         f"{log.prefix}{number:020d}.checkpoint" for number in checkpoints if number < below - 1
     }
+    # Read after the listing: a state from before it may not know records of listed commits.
+    live = needed([log.refresh()], names, _MOST_MANIFESTS if bounded else None)
     garbage = Garbage(tuple(info for info in listed if info.key in names)).without(live)
     if not dry_run:
         # Checkpoints first: a reader must not start from one and miss the commits after it.
         delete(log, sorted(garbage.keys, key=lambda key: (key.endswith(".commit"), key)))
     return garbage
+
+
+def _some(log: CommitLog, boundary: int) -> list[ObjectInfo]:
+    """Objects of a log after the boundary, and some before it: trims may have freed them."""
+    after = f"{log.prefix}{max(boundary - 1, 0):020d}"
+    listed = log.backend.list_some(log.prefix, after, _LISTED)
+    begin = f"{log.prefix}{log.clock.now_us() // 1000 % (boundary + 1):020d}"
+    return [
+        *listed,
+        *(i for i in log.backend.list_some(log.prefix, begin, _LISTED) if i.key < after),
+    ]
 
 
 def collect_deleted(log: CommitLog, *, dry_run: bool) -> Garbage:
@@ -99,12 +121,19 @@ def _raise_boundary(log: CommitLog, below: int, tag: str | None) -> None:
     log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
 
 
-def _last_old(log: CommitLog, checkpoints: list[int], before: str) -> int | None:
-    """The last checkpoint that was written before a time."""
-    for number in reversed(checkpoints):
+def _last_old(log: CommitLog, checkpoints: Sequence[int], before: str) -> int | None:
+    """The last checkpoint that was written before a time, found with few reads."""
+    low, high = 0, len(checkpoints)
+    while low < high:
+        middle = (low + high) // 2
         try:
-            if log.read_checkpoint(number)[1] < before:
-                return number
+            is_old = log.read_checkpoint(checkpoints[middle])[1] < before
+        except FileNotFoundError:  # another collector was first
+            is_old = True
+        low, high = (middle + 1, high) if is_old else (low, middle)
+    for number in reversed(checkpoints[:low]):
+        try:
+            return number if log.read_checkpoint(number)[1] < before else None
         except FileNotFoundError:
             continue
     return None

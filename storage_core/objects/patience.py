@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from ..vfs import Buffer, Vfs
@@ -72,6 +73,10 @@ class PatientBackend:
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         return iter(self.patience.run(lambda: list(self.inner.list_after(prefix, after))))
+
+    def list_some(self, prefix: str, after: str, most: int) -> list[ObjectInfo]:
+        """The first objects of a listing, with no more requests than they take."""
+        return self.patience.run(lambda: list(islice(self.inner.list_after(prefix, after), most)))
 
     def delete(self, keys: Sequence[str]) -> None:
         self.patience.run(lambda: self.inner.delete(keys))

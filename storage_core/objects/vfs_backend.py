@@ -199,7 +199,8 @@ class VfsBackend:
             names = self._vfs.listdir(directory)
         except (FileNotFoundError, NotADirectoryError):
             return
-        above = [name for name in names if f"{directory}/{name}" > after]
+        last = after[len(directory) + 1 :]
+        above = [name for name in names if name > last or name.removesuffix(_VERSIONS) > last]
         if len(above) > len(names) // 2:
             yield from self._walk(directory)
             return

@@ -21,7 +21,7 @@ import pytest
 from storage_core.config import StoreConfig
 from storage_core.errors import CommitUnknownError, StorageError
 from storage_core.metadata.topic_file import TopicFile
-from storage_core.objects import commit_log, document
+from storage_core.objects import collector, commit_log, document, garbage
 from storage_core.objects.backend import Contents, ObjectInfo
 from storage_core.objects.collector import Collector
 from storage_core.objects.commit_log import CommitLog, Committed, Draft
@@ -136,6 +136,15 @@ class Machine:
         """A log of this machine, as the catalog opens it for the collector."""
         return CommitLog(self.log.backend, self.log.clock, log_id, ttl_s=TTL_S)
 
+    def names(self) -> list[str]:
+        """The topics, as the catalog lists them for a sweep."""
+        return ["t"]
+
+    def get(self, _: str) -> tuple[CommitLog, LogState]:
+        """The log of a topic, and its state."""
+        log = self.open_log("log")
+        return log, log.refresh()
+
 
 class Piece(NamedTuple):
     """A slice in the true state, and the records in it."""
@@ -159,7 +168,7 @@ class World:
         self.canonical: list[tuple[str, dict[str, Any]]] = []
         self.truth: list[list[list[Piece]]] = [[[] for _ in range(_PARTITIONS)]]
         self.ghosts = self.stale_lists = self.unknown = self.quiet = 0
-        self.fenced = self.merges = self.collected = self.moves = self.outdated = 0
+        self.fenced = self.merges = self.collected = self.moves = self.outdated = self.swept = 0
         self.manifests: list[Any] = []
         self.acknowledged: list[int] = []
         self.refused: list[int] = []
@@ -280,8 +289,12 @@ class World:
             self.busy.discard(who)
 
     def collect(self, machine: Machine) -> None:
-        with suppress(OSError, StorageError):
-            self.collected += len(machine.collector.collect(dry_run=False).keys)
+        with suppress(OSError, StorageError, garbage.TooMuchError):
+            if self.random.random() < 0.5:
+                self.collected += len(machine.collector.collect(dry_run=False).keys)
+            else:  # as after a commit
+                garbage.collect_log(machine.log, TTL_S * 10**6, dry_run=False, bounded=True)
+                self.swept += len(machine.collector.sweep_if_due().keys)
         self.check_live()
 
     def _body(self) -> tuple[int, bytes]:
@@ -447,6 +460,8 @@ class World:
 def in_small(patch: pytest.MonkeyPatch) -> None:
     """Checkpoints after a few commits, and no thread: what happens is what the seed says."""
     patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
+    patch.setattr(garbage, "_LISTED", 9)
+    patch.setattr(collector, "_SWEPT", 9)
     patch.setattr(commit_log, "map_on_threads", lambda call, each, _: map(call, each))
 
 

@@ -7,6 +7,7 @@ replaced since stands in the state, and hides what the manifests say of its offs
 
 from __future__ import annotations
 
+import bisect
 import errno
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 from ...io.caching import LruCache
 from ...types import Int64s, TimeBounds
 from ..backend import ObjectBackend
+from ..names import DATA
 from ..slices import Slice
 from .block import SliceColumns, decode_block, joined, split_blocks
 
@@ -34,6 +36,8 @@ class Manifest(NamedTuple):
     key: str
     ends: Int64s
     blocks: Int64s
+    objects: tuple[tuple[str, str], ...] = ()
+    """Ranges of keys, both ends included, in which the objects of its slices stand."""
 
     @property
     def slices(self) -> int:
@@ -42,6 +46,13 @@ class Manifest(NamedTuple):
     def end(self, partition: int) -> int:
         """The offset after the last slice of a partition here or in a manifest before."""
         return int(self.ends[partition]) if partition < len(self.ends) else 0
+
+    def may_name(self, keys: Sequence[str]) -> bool:
+        """Whether a slice here can stand in one of these objects, which are sorted."""
+        return any(
+            bisect.bisect_right(keys, last) > bisect.bisect_left(keys, first)
+            for first, last in self.objects
+        )
 
     def blocks_of(self, partition: int) -> tuple[int, int]:
         """The blocks that can have slices of a partition: the first, and the one after the last."""
@@ -60,7 +71,20 @@ class Manifest(NamedTuple):
 
 def manifest_fields(found: Manifest) -> dict[str, Any]:
     """A manifest as a document names it."""
-    return {"key": found.key, "ends": found.ends.tolist(), "blocks": found.blocks.tolist()}
+    return {
+        "key": found.key,
+        "ends": found.ends.tolist(),
+        "blocks": found.blocks.tolist(),
+        "objects": found.objects,
+    }
+
+
+def ranges_of(keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The ranges of some keys: of uploaded objects, and of commits with inline slices."""
+    kinds = [
+        [key for key in keys if key.startswith(DATA) is uploaded] for uploaded in (True, False)
+    ]
+    return tuple((min(kind), max(kind)) for kind in kinds if kind)
 
 
 def manifest_from(fields: Mapping[str, Any]) -> Manifest:
@@ -75,7 +99,7 @@ def manifest_from(fields: Mapping[str, Any]) -> Manifest:
         raise ValueError(f"a manifest has key {key!r:.200} and {ends.ndim} dimensions of ends")
     if blocks.ndim != 2 or blocks.shape[1] != _BLOCK_COLUMNS or not len(blocks):
         raise ValueError(f"the blocks of {key} are {blocks.shape} numbers")
-    return Manifest(key, ends, blocks)
+    return Manifest(key, ends, blocks, tuple((str(a), str(b)) for a, b in fields["objects"]))
 
 
 class ManifestReader:

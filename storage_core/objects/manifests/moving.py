@@ -19,11 +19,11 @@ from ..backend import ObjectBackend
 from ..names import MANIFEST_SUFFIX, new_key
 from ..slices import Slice
 from ..state import Commit, LogState, PartitionState
-from .archive import Archive, Manifest, ManifestReader
+from .archive import Archive, Manifest, ManifestReader, ranges_of
 from .block import BASE, END, PARTITION, SliceColumns, columns_of, encode_manifest, joined
 
 # A checkpoint with this number of slices is read in some milliseconds.
-LOADED_SLICES = 2048
+LOADED_SLICES = 512
 _FAN, _LARGEST_MERGE = 8, 1 << 17
 # This number of slices may hide others in manifests, before these are written again.
 _MOST_HIDING = 1 << 16
@@ -83,7 +83,7 @@ def _upload(
     buffers, blocks = encode_manifest(log, found)
     key = new_key(clock, suffix=MANIFEST_SUFFIX)
     backend.put(key, buffers)
-    return Manifest(key, ends, blocks)
+    return Manifest(key, ends, blocks, ranges_of(found.keys))
 
 
 class _Mover:

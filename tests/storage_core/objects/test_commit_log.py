@@ -89,6 +89,7 @@ def test_the_model_meets_what_it_is_for() -> None:
     assert sum(world.fenced for world in worlds) > 0
     assert sum(world.merges for world in worlds) > 0
     assert sum(world.collected for world in worlds) > 0
+    assert sum(world.swept for world in worlds) > 0
     assert sum(len(world.acknowledged) for world in worlds) > 300
     worlds = [run(Random(seed), 120, **{"stale list": 0.3}) for seed in range(4)]
     assert sum(world.stale_lists for world in worlds) > 0

@@ -15,7 +15,6 @@ from storage_core import OffsetRange, Store, StoreConfig
 from storage_core.errors import DamagedMetadataError, OffsetOutOfRangeError
 from storage_core.objects import commit_log, document
 from storage_core.objects.commit_log import CommitLog
-from storage_core.objects.garbage import live_keys
 from storage_core.objects.manifests.block import (
     BLOCK_SLICES,
     decode_block,
@@ -26,7 +25,7 @@ from storage_core.objects.manifests.block import (
 from storage_core.objects.manifests.block import (
     columns_of as slice_columns,
 )
-from storage_core.objects.manifests.table import slices_in, table
+from storage_core.objects.manifests.table import named, slices_in, table
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import state_fields
 from storage_core.objects.vfs_backend import VfsBackend
@@ -156,7 +155,8 @@ def test_a_cold_reader_and_the_table_agree_with_the_writer(store: Store, vfs: Fa
             if each.largest >= times.smallest and each.smallest <= times.largest
         )
         keys = {each.key for _, each in wanted} | {each.key for each in state.manifests}
-        assert live_keys([state]) == keys
+        assert named(state, [*keys, "data/none", "logs/none"]) == keys
+        assert named(state, list(keys), most=0) is None
 
 
 def test_a_reader_whose_manifests_are_gone_takes_the_new_ones(store: Store, vfs: FaultyVfs) -> None:

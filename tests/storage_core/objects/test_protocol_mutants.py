@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,9 +15,11 @@ from storage_core.errors import StorageError
 from storage_core.io.io_errors import write_failure
 from storage_core.objects import collector, commit_log, document, garbage
 from storage_core.objects.commit_log import CommitLog, Draft
+from storage_core.objects.manifests import moving
+from storage_core.objects.manifests import table as manifest_table
 from storage_core.objects.state import Commit, LogState, PartitionState, commit_fields
 from tests.storage_core.objects import test_commit_log, test_stalls
-from tests.support.objects_world import World, in_small
+from tests.support.objects_world import World, in_small, with_manifests
 from tests.support.stores import TOPIC
 
 _NoError = pytest.fail.Exception
@@ -151,7 +154,7 @@ def shared_list(patch: pytest.MonkeyPatch) -> None:
 
 
 def stale_live(patch: pytest.MonkeyPatch) -> None:
-    def collect(log: CommitLog, ttl_us: int, *, dry_run: bool) -> garbage.Garbage:
+    def collect(log: CommitLog, ttl_us: int, *, dry_run: bool, **_: Any) -> garbage.Garbage:
         state = log.refresh()
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(log, "refresh", lambda: state)
@@ -161,9 +164,12 @@ def stale_live(patch: pytest.MonkeyPatch) -> None:
 
 
 def inline_is_garbage(patch: pytest.MonkeyPatch) -> None:
-    true = garbage.live_keys
-    only_data = lambda states: {key for key in true(states) if key.startswith("data/")}  # noqa: E731
-    patch.setattr(garbage, "live_keys", only_data)
+    true = garbage.needed
+
+    def only_data(states: Any, keys: Any, most: int | None = None) -> set[str]:
+        return {key for key in true(states, keys, most) if key.startswith("data/")}
+
+    patch.setattr(garbage, "needed", only_data)
 
 
 def boundary_last(patch: pytest.MonkeyPatch) -> None:
@@ -195,6 +201,59 @@ def denied_means_failed(log: CommitLog, key: str, ident: str, error: OSError, _:
     return log._unknown(key, error) if found == ident else write_failure("committing", error)
 
 
+def manifests_are_garbage(patch: pytest.MonkeyPatch) -> None:
+    true = garbage.named
+
+    def named(state: LogState, *rest: Any) -> set[str] | None:
+        found = true(state, *rest)
+        return None if found is None else found - {each.key for each in state.manifests}
+
+    patch.setattr(garbage, "named", named)
+
+
+def archived_is_garbage(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(manifest_table, "table", lambda *_, **__: iter(()))
+
+
+def moved_whatever_happened(patch: pytest.MonkeyPatch) -> None:
+    def commit(move: moving.Move, state: LogState, _: object, now: str) -> Commit | None:
+        return None if state.deleted else Commit(manifests=move.manifests, written_at=now)
+
+    patch.setattr(moving.Move, "commit", commit)
+
+
+def nothing_is_hidden(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moving, "_hiding", lambda _: 0)
+
+
+def all_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    true = PartitionState.moved
+    patch.setattr(PartitionState, "moved", lambda state, archive, _: true(state, archive, ()))
+
+
+def old_manifests_are_committed(patch: pytest.MonkeyPatch) -> None:
+    true = LogState.require_kept
+
+    def require_kept(state: LogState, commit: Commit) -> None:
+        true(state, replace(commit, manifests=None))
+
+    patch.setattr(LogState, "require_kept", require_kept)
+
+
+def windows_reach_too_far(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moving._Mover, "_take_in", lambda *_: None)
+
+
+# Bugs of manifests; the model finds them in logs that have some.
+OF_MANIFESTS: dict[str, Patch] = {
+    "manifests are garbage": manifests_are_garbage,
+    "slices in manifests are garbage": archived_is_garbage,
+    "a move does not look what changed": moved_whatever_happened,
+    "a new manifest has slices that were replaced": nothing_is_hidden,
+    "a move forgets what is not in its manifests": all_is_forgotten,
+    "a manifest is committed that may be deleted": old_manifests_are_committed,
+    "a slice across two manifests is cut": windows_reach_too_far,
+}
 MUTANTS: dict[str, Patch] = {
     "exists means lost": create_as(exists_means_lost),
     "exists means won": create_as(exists_means_won),
@@ -253,6 +312,14 @@ def by_the_model(_: Path) -> None:
         World(Random(seed), TROUBLE).play(60)
 
 
+def by_manifests(_: Path) -> None:
+    """Worlds with manifests, until one of them finds the bug."""
+    with pytest.MonkeyPatch.context() as patch:
+        with_manifests(patch)
+        for seed in range(60):
+            World(Random(seed), {**TROUBLE, "merge": 0.25, "trim": 0.03}).play(90)
+
+
 def by_a_lost_commit(_: Path) -> None:
     test_commit_log.test_a_lost_commit_is_damage_and_not_the_end()
 
@@ -270,16 +337,16 @@ DETECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [*MUTANTS, *OF_MANIFESTS])
 @pytest.mark.row(44, 45)
 def test_every_seeded_bug_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     in_small(monkeypatch)
-    detect = DETECTORS.get(name, by_the_model)
-    if detect is not by_the_model:
+    detect = DETECTORS.get(name, by_manifests if name in OF_MANIFESTS else by_the_model)
+    if name in DETECTORS:
         detect(tmp_path / "sound")
-    MUTANTS[name](monkeypatch)
+    {**MUTANTS, **OF_MANIFESTS}[name](monkeypatch)
     try:
         detect(tmp_path / "broken")
     except (AssertionError, KeyError, ValueError, IndexError, StorageError, _NoError):
