@@ -406,6 +406,7 @@ class World:
                 [(each.key, each.base, each.end, each.checksum) for each in partition.all()]
                 for partition in state.partitions
             ]
+            self.check_windows(state)
         except FileNotFoundError:
             # Only of a state that later commits have left behind.
             named = {each if isinstance(each, str) else each["key"] for each in self.manifests}
@@ -419,6 +420,15 @@ class World:
         seen += [[] for _ in range(_PARTITIONS - len(seen))]
         wanted = self.truth[state.number + 1]
         assert seen == [[piece[:4] for piece in pieces] for pieces in wanted]
+
+    def check_windows(self, state: LogState) -> None:
+        """Every offset leads to the window that has its slice."""
+        for partition in state.partitions:
+            found = partition.all() if partition.archived else []
+            for each in self.random.sample(found, min(3, len(found))):
+                for offset in (max(each.base, partition.start), each.end - 1):
+                    window = partition.window(partition.window_at(offset))
+                    assert each in window, f"offset {offset} leads to another window"
 
     def check_live(self) -> None:
         """No record that is in the log has lost its bytes."""

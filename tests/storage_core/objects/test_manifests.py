@@ -231,6 +231,47 @@ def test_a_crashed_move_leaves_only_garbage(store: Store, vfs: FaultyVfs) -> Non
     assert read(other(vfs), 0) == expected(0, 12)
 
 
+@pytest.mark.row(45)
+def test_a_move_that_slept_commits_no_manifest_that_is_deleted(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    backend = log_of(store).backend
+    create, met = backend.create, list[str]()
+
+    def late(key: str, data: Any) -> None:
+        fields = document.decode("commit", memoryview(b"".join(data)), key).fields
+        if "manifests" in fields and not met:
+            met.append(key)
+            vfs.clock_us = vfs.now_us() + 3 * DAY_US
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 1000)
+                assert other(vfs).collect_garbage()[0] > 0
+        create(key, data)
+
+    backend.create = late  # type: ignore[method-assign]
+    fill(store, 4)
+    assert met
+    for found in (store, other(vfs)):
+        assert read(found, 1) == expected(1, 4)
+    assert errors(other(vfs)) == []
+
+
+def test_a_slice_that_reaches_into_the_next_manifest_is_whole(store: Store, vfs: FaultyVfs) -> None:
+    """Merged slices begin in one manifest and end in another; then both are written again."""
+    fill(store, 9)
+    ends = [each.end(0) for each in log_of(store).state().manifests]
+    store.merge(TOPIC)
+    (merged, *_) = log_of(store).state().partitions[0].loaded()
+    assert any(merged.base < end < merged.end for end in ends)
+    for number in range(9, 60):
+        fill(store, 1, begin=number)
+        cold, values = other(vfs), expected(0, number + 1)
+        assert read(cold, 0) == values
+        for start in range(number % 5, 2 * number, 5):
+            assert read(cold, 0, start, start + 1) == values[start : start + 1]
+    assert errors(other(vfs)) == []
+
+
 def random_slices(random: Random, count: int) -> list[tuple[int, Slice]]:
     found = []
     for partition in range(7):

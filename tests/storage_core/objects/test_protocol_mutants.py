@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage_core import Store
+from storage_core import Store, StoreConfig
 from storage_core.errors import StorageError
 from storage_core.io.io_errors import write_failure
 from storage_core.objects import collector, commit_log, document, garbage
@@ -18,7 +18,8 @@ from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.manifests import moving
 from storage_core.objects.manifests import table as manifest_table
 from storage_core.objects.state import Commit, LogState, PartitionState, commit_fields
-from tests.storage_core.objects import test_commit_log, test_stalls
+from tests.storage_core.objects import test_commit_log, test_manifests, test_stalls
+from tests.support.faulty_vfs import faulty
 from tests.support.objects_world import World, in_small, with_manifests
 from tests.support.stores import TOPIC
 
@@ -202,13 +203,13 @@ def denied_means_failed(log: CommitLog, key: str, ident: str, error: OSError, _:
 
 
 def manifests_are_garbage(patch: pytest.MonkeyPatch) -> None:
-    true = garbage.named
+    true = manifest_table.named
 
     def named(state: LogState, *rest: Any) -> set[str] | None:
         found = true(state, *rest)
         return None if found is None else found - {each.key for each in state.manifests}
 
-    patch.setattr(garbage, "named", named)
+    patch.setattr("storage_core.objects.garbage.named", named)
 
 
 def archived_is_garbage(patch: pytest.MonkeyPatch) -> None:
@@ -330,10 +331,33 @@ def by_the_fence(path: Path) -> None:
         test_stalls.test_a_commit_right_before_the_fence_keeps_its_data(store, path)
 
 
+def _by_reading(path: Path, test: Callable[[Store, Any], None]) -> None:
+    Store.open(path, layout="objects", create=True).close()
+    vfs = faulty(path)
+    with pytest.MonkeyPatch.context() as patch, Store(vfs, StoreConfig(), "objects") as store:
+        with_manifests(patch)
+        store.create_topic(TOPIC, 3, segment_bytes=4096)
+        test(store, vfs)
+
+
+def by_a_move_that_slept(path: Path) -> None:
+    _by_reading(path, test_manifests.test_a_move_that_slept_commits_no_manifest_that_is_deleted)
+
+
+def by_many_merges(_: Path) -> None:
+    """Nothing but merges and appends: slices grow over the ends of manifests."""
+    with pytest.MonkeyPatch.context() as patch:
+        with_manifests(patch)
+        for seed in range(40):
+            World(Random(seed), {"merge": 0.5}, writers=1).play(120)
+
+
 # Those that the model finds only after minutes; their own test finds them at once.
 DETECTORS = {
     "gaps of a listing are skipped": by_a_lost_commit,
     "live data is taken from before the fence": by_the_fence,
+    "a manifest is committed that may be deleted": by_a_move_that_slept,
+    "a slice across two manifests is cut": by_many_merges,
 }
 
 

@@ -1,0 +1,156 @@
+"""Sweeps that run by themselves after commits: bounded, and as careful as ``cursus gc``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_core import Store, StoreConfig
+from storage_core.objects import collector, commit_log, garbage
+from storage_core.objects.collector import Collector
+from storage_core.objects.vfs_backend import VfsBackend
+from tests.support.faulty_vfs import FaultyVfs, faulty
+from tests.support.stores import TOPIC, columns_of, errors, values
+
+DAY_US = 24 * 3600 * 10**6
+
+
+@pytest.fixture
+def vfs(tmp_path: Path) -> FaultyVfs:
+    Store.open(tmp_path, layout="objects", create=True).close()
+    return faulty(tmp_path)
+
+
+@pytest.fixture
+def store(vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 5)
+    monkeypatch.setattr(collector, "CHECKPOINT_INTERVAL", 5)
+    with Store(vfs, StoreConfig(), "objects") as found:
+        found.create_topic(TOPIC, 1)
+        yield found
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts every call of the seam."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            counted[name] += 1
+            return method(*arguments, **named)
+
+        return call
+
+    for name in ("create", "put", "get_ranges", "list_after", "delete", "replace_if"):
+        monkeypatch.setattr(VfsBackend, name, counting(name, getattr(VfsBackend, name)))
+    return counted
+
+
+def staged(store: Store, job: str, value: bytes) -> list[Any]:
+    stage = store.stage(job)
+    stage.write(TOPIC, 0, columns_of([value]))
+    return list(stage.finish())
+
+
+def later(vfs: FaultyVfs, days: float) -> None:
+    vfs.clock_us = vfs.now_us() + int(days * DAY_US)
+
+
+def data(vfs: FaultyVfs) -> set[str]:
+    root = Path(vfs.root)
+    return {str(path.relative_to(root)) for path in root.glob("data/**/*.frames")}
+
+
+def sweeper(store: Store) -> Collector:
+    found: Collector = store._engine._collector  # type: ignore[attr-defined]
+    return found
+
+
+def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> None:
+    (orphan,) = staged(store, "crashed", b"never")
+    store.commit("job", staged(store, "job", b"a"))
+    later(vfs, 3)
+    (young,) = staged(store, "running", b"later")
+    for number in range(10):
+        store.append(TOPIC, 0, [b"%d" % number])
+    assert orphan.path not in data(vfs)
+    assert young.path in data(vfs)
+    assert values(store) == [b"a", *(b"%d" % number for number in range(10))]
+    commits = sorted(Path(vfs.root).glob("logs/*/*.commit"))
+    later(vfs, 3)
+    store.delete_records(TOPIC, {0: 11})
+    for number in range(30):
+        store.append(TOPIC, 0, [b"more%d" % number])
+    assert sum(path.exists() for path in commits) < len(commits), "their records were deleted"
+    assert values(Store(vfs, StoreConfig(), "objects")) == [b"more%d" % n for n in range(30)]
+    assert errors(store) == []
+
+
+def test_a_sweep_is_rare_and_its_requests_are_bounded(
+    store: Store, vfs: FaultyVfs, requests: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "_SWEPT", 8)
+    for number in range(20):
+        staged(store, f"crashed{number}", b"never")
+    later(vfs, 3)
+    left = [20]
+    while left[-1]:
+        requests.clear()
+        assert sweeper(store).sweep_if_due().keys or not left[-1]
+        assert sum(requests.values()) <= 16, requests
+        requests.clear()
+        sweeper(store).sweep_if_due()
+        assert requests == {"get_ranges": 1}, "the hint says that it is too early"
+        left.append(len(data(vfs)))
+        later(vfs, 0.1)
+    assert left == [20, 12, 4, 0]
+
+
+def test_a_sweep_that_would_cost_too_much_is_left_to_gc(
+    store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged(store, "crashed", b"never")
+    later(vfs, 3)
+    monkeypatch.setattr(collector, "_SWEPT_TOPICS", 0)
+    with pytest.raises(garbage.TooMuchError, match="1 topics"):
+        sweeper(store).sweep_if_due()
+    for number in range(6):
+        store.append(TOPIC, 0, [b"%d" % number])
+    assert len(data(vfs)) == 1
+    assert store.collect_garbage()[0] >= 1
+    assert not data(vfs)
+
+
+@pytest.mark.row(45)
+def test_a_sweep_fences_what_it_deletes(store: Store, vfs: FaultyVfs) -> None:
+    """A commit that comes between the look and the deletion keeps its data, or is refused."""
+    ahead = faulty(Path(vfs.root))
+    later(ahead, 3)  # the sweeper's clock is wrong, so for the writer the data is new
+    sweeping = Store(ahead, StoreConfig(), "objects")
+    parts = staged(store, "slow", b"a")
+    staged(store, "crashed", b"x")
+    backend = sweeper(sweeping)._backend
+    create, met = backend.create, list[str]()
+
+    def late(key: str, *rest: Any) -> None:
+        if not met:
+            met.append(key)
+            store.commit("slow", parts)
+        create(key, *rest)
+
+    backend.create = late  # type: ignore[method-assign, assignment]
+    assert len(sweeper(sweeping).sweep_if_due().keys) == 1
+    assert met
+    assert (values(store), errors(Store(ahead, StoreConfig(), "objects"))) == ([b"a"], [])
+
+
+def test_a_damaged_hint_begins_again(store: Store, vfs: FaultyVfs) -> None:
+    staged(store, "crashed", b"never")
+    later(vfs, 3)
+    (Path(vfs.root) / "sweep").write_bytes(b"?")
+    assert len(sweeper(store).sweep_if_due().keys) == 1
