@@ -14,7 +14,7 @@ from ..vfs import Vfs
 from .backend import ObjectInfo, read_object
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
-from .garbage import Garbage, TooMuchError, collect_deleted, collect_log, needed
+from .garbage import Garbage, collect_deleted, collect_log, needed
 from .names import DATA, hour_of, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
@@ -24,6 +24,7 @@ _HOUR_US = 3600 * 10**6
 # An automatic sweep: how many in a time to live, and what it may look at.
 _SWEEPS, _SWEPT, _SWEPT_TOPICS, _MOST_MANIFESTS = 24, 5000, 100, 16
 _SWEEP = "sweep"
+_LISTED_LOGS = 20_000
 _TRIES = 4
 _log = logging.getLogger("storage_core")
 
@@ -99,7 +100,7 @@ class Collector:
         try:
             collect_log(log, self._ttl_us, dry_run=False, bounded=True)
             self.sweep_if_due()
-        except (OSError, StorageError, TooMuchError) as error:
+        except (OSError, StorageError) as error:
             _log.info("no garbage of %s was collected: %s", log.prefix, error)
 
     def sweep_if_due(self) -> Garbage:
@@ -116,9 +117,17 @@ class Collector:
             return Garbage()
         topics = self._catalog.names()
         if len(topics) > _SWEPT_TOPICS:
-            raise TooMuchError(f"the store has {len(topics)} topics; run gc now and then")
-        logs = [self._catalog.get(topic)[0] for topic in topics]
-        return self._collect_orphans(logs, listed, hour, dry_run=False, most=_MOST_MANIFESTS)
+            _log.info("%d topics are too many for a sweep: run cursus gc", len(topics))
+            return Garbage()
+        states = (self._catalog.get(topic)[1] for topic in topics)
+        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
+        rest = old.without(needed(states, old.keys, _MOST_MANIFESTS))
+        # A log whose name is lost needs its data, too: so ask every log there is.
+        found = self._backend.list_some("logs/", "", _LISTED_LOGS) if rest.keys else []
+        if not rest.keys or len(found) == _LISTED_LOGS:
+            return Garbage()
+        logs = [self._catalog.open_log(each) for each in _ids(found)]
+        return self._collect_orphans(logs, rest.objects, hour, dry_run=False, most=_MOST_MANIFESTS)
 
     def _hint(self) -> _Hint:
         """When the last sweep was, and where it ended; nothing if that is lost."""
@@ -146,10 +155,7 @@ class Collector:
             self._delete([key for key in keys if key not in live])
 
     def _log_ids(self) -> Iterable[str]:
-        found: dict[str, None] = {}
-        for info in self._backend.list_after("logs/"):
-            found[info.key.split("/")[1]] = None
-        return found
+        return _ids(self._backend.list_after("logs/"))
 
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""
@@ -158,6 +164,11 @@ class Collector:
     def _delete(self, keys: list[str]) -> None:
         for at in range(0, len(keys), _BATCH):
             self._backend.delete(keys[at : at + _BATCH])
+
+
+def _ids(listed: Iterable[ObjectInfo]) -> list[str]:
+    """The logs of a listing."""
+    return list(dict.fromkeys(info.key.split("/")[1] for info in listed))
 
 
 def _fenced(log: CommitLog, hour: str) -> LogState:

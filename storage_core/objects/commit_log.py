@@ -35,7 +35,7 @@ from . import document
 from .backend import read_object
 from .manifests import moving
 from .manifests.archive import ManifestReader
-from .names import time_text
+from .names import hour_start_us, time_text
 from .patience import TRANSIENT, PatientBackend
 from .state import Commit, LogState, commit_fields, commit_from, state_fields, state_from
 
@@ -376,8 +376,9 @@ class CommitLog:
 
     def checkpoint(self, state: LogState) -> None:
         """Store a state, and the hint that leads to it."""
-        # No driver repeats a job whose data may be gone.
-        state = state.without_jobs(time_text(self.clock.now_us() - 2 * self._ttl_us))
+        if state.fence:
+            # The fence refuses data that was uploaded before: so no such job can be repeated.
+            state = state.without_jobs(time_text(hour_start_us(state.fence) - self._ttl_us))
         fields = {**state_fields(state), "written_at": json_files.timestamp(self.clock)}
         data = document.encode("checkpoint", fields)
         self.backend.put(self._key(state.number, _CHECKPOINT), data)

@@ -21,10 +21,6 @@ _BATCH = 500
 _LISTED, _MOST_MANIFESTS = 2000, 16
 
 
-class TooMuchError(Exception):
-    """An automatic run would cost too many requests: ``cursus gc`` has to do it."""
-
-
 class Garbage(NamedTuple):
     """The objects that garbage collection deletes."""
 
@@ -46,17 +42,11 @@ class Garbage(NamedTuple):
 
 
 def needed(logs: Iterable[LogState], keys: Collection[str], most: int | None = None) -> set[str]:
-    """Those of some objects that logs need.
-
-    Raises:
-        TooMuchError: more than ``most`` manifests would have to be read.
-    """
+    """Those of some objects that logs need; all of them, if more than ``most`` manifests tell."""
     found = set[str]()
     for state in logs:
         here = named(state, keys, most)
-        if here is None:
-            raise TooMuchError
-        found |= here
+        found.update(keys if here is None else here)
     return found
 
 

@@ -24,6 +24,11 @@ def hour_of(moment_us: int) -> str:
     return datetime.fromtimestamp(moment_us / 1e6, tz=UTC).strftime(_HOUR)
 
 
+def hour_start_us(hour: str) -> int:
+    """When an hour prefix began."""
+    return int(datetime.strptime(hour, _HOUR).replace(tzinfo=UTC).timestamp()) * 10**6
+
+
 def new_key(clock: Vfs, job: str = "", suffix: str = SUFFIX) -> str:
     """The name of a new data object; without a job, one that no abort of a job can delete."""
     hour, name = f"{DATA}/{hour_of(clock.now_us())}/", f"{uuid.uuid4()}{suffix}"

@@ -315,7 +315,7 @@ class LogState:
         return entry is not None and entry.has(version, exact=exact)
 
     def without_jobs(self, before: str) -> LogState:
-        """Without plain jobs that were recorded before a time: no driver repeats them."""
+        """Without plain jobs that were recorded before a time."""
         kept = {
             app: entry
             for app, entry in self.ledger.items()

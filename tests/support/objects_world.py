@@ -289,7 +289,7 @@ class World:
             self.busy.discard(who)
 
     def collect(self, machine: Machine) -> None:
-        with suppress(OSError, StorageError, garbage.TooMuchError):
+        with suppress(OSError, StorageError):
             if self.random.random() < 0.5:
                 self.collected += len(machine.collector.collect(dry_run=False).keys)
             else:  # as after a commit
