@@ -340,7 +340,8 @@ def finish_frame(draft: DraftFrame) -> EncodedFrame:
     for piece in (*pieces, padding):
         checksum = crc32c(piece, checksum)
     trailer = padding + TRAILER.pack(checksum, header.length)
-    views = [memoryview(piece) for piece in pieces]
+    # The view of a buffer that a codec has shrunk has its old length until it is cast.
+    views = [memoryview(piece).cast("B") for piece in pieces]
     return EncodedFrame([pack_header(header), *views, trailer], header)
 
 

@@ -38,6 +38,11 @@ class Slice(NamedTuple):
         """The name of the slice, for readers and messages."""
         return slice_path(self)
 
+    @property
+    def stored(self) -> int:
+        """Bytes in its object, the indexes included."""
+        return self.size + self.index_bytes + self.time_index_bytes
+
     def moved(self, base: int) -> Slice:
         """The same records at other offsets: the frames stay as they are."""
         return self._replace(base=base, end=base + self.end - self.base)

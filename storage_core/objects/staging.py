@@ -201,7 +201,7 @@ class TaskObjects(TaskFiles):
         ):
             placed, data = run.placed(key, position)
             buffers += data
-            position += sum(map(len, data))
+            position += placed.stored
             self.parts.append(
                 StagedSlice(
                     topic,

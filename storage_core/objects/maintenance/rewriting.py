@@ -140,7 +140,7 @@ def replace(files: SliceFiles, rewrites: Sequence[Rewrite]) -> list[bool]:
         placed, data = run.placed(key, position)
         changes.append(Replacement(files.partition, old, (placed.moved(old[0].base),)))
         buffers += data
-        position += sum(map(len, data))
+        position += placed.stored
     files.log.backend.put(key, buffers)
     placed_now: list[bool] = []
 
