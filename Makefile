@@ -88,8 +88,8 @@ check: .venv/.stamp ## Format, lint, types and architecture
 bench: .venv/.stamp ## Measure the speed against baselines in the same run
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks && "$(VENV_PYTHON)" -m benchmarks.chart
 
-bench-kafka: .venv/.stamp ## The same against a real Kafka broker, which this fetches and starts on loopback
-	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks kafka && "$(VENV_PYTHON)" -m benchmarks.chart
+bench-kafka: .venv/.stamp $(KAFKA_CLIENTS)/.stamp ## The same against a real Kafka broker, which this fetches and starts on loopback
+	$(WITH_KAFKA) "$(VENV_PYTHON)" -m benchmarks kafka kafka_files && "$(VENV_PYTHON)" -m benchmarks.chart
 
 docs: .venv/.stamp ## Build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
