@@ -24,6 +24,7 @@ _SETTINGS = {
     "log.index.size.max.bytes": 4096,
     "replica.high.watermark.checkpoint.interval.ms": 300,
     "log.flush.start.offset.checkpoint.interval.ms": 300,
+    "log.initial.task.delay.ms": 300,  # else nothing is flushed for 30 seconds
     "metadata.max.idle.interval.ms": 0,
     "transaction.max.timeout.ms": 3_600_000,
     "num.network.threads": 1,
