@@ -187,11 +187,11 @@ class KafkaSegments(ListedAtOnce):
         return Edges(base, first, limit, end)
 
     def _index(self, path: str, size: int) -> SparseIndex:
-        data = self._entries(_beside(path, ".index"))
+        data = self._entries(beside(path, ".index"))
         return NO_INDEX if not data else parse_offset_index(data, base_of(path), size)
 
     def _times(self, path: str) -> TimeEntries:
-        return parse_time_index(self._entries(_beside(path, ".timeindex")), base_of(path))
+        return parse_time_index(self._entries(beside(path, ".timeindex")), base_of(path))
 
     def _entries(self, path: str) -> bytes:
         """An index up to the zeros with which the broker fills that of an active segment: 10 MB."""
@@ -363,7 +363,7 @@ class KafkaSegments(ListedAtOnce):
         segment = self.open(base, listing)
         try:
             end = segment.walk_to_end().due
-            return following if end < following and self._is_compacted(segment) else end
+            return following if end < following and self.is_compacted(segment) else end
         finally:
             segment.close()
 
@@ -409,12 +409,13 @@ class KafkaSegments(ListedAtOnce):
             with typed_read_errors(self._of.topic, self._of.partition, path):
                 raise broken(chunk)
 
-    def _is_compacted(self, segment: KafkaSegment) -> bool:
+    def is_compacted(self, segment: KafkaSegment) -> bool:
+        """Whether the broker's log cleaner was here."""
         return self._checkpoints.was_cleaned(self._of) or segment.has_holes()
 
     def _require_compacted(self, path: str, segment: KafkaSegment, start: int, end: int) -> None:
         """Raise unless compaction may have removed offsets that no batch has."""
-        if self._is_compacted(segment):
+        if self.is_compacted(segment):
             return
         if segment.edges.limit == MAX_OFFSET:
             raise BrokenFrameError(
@@ -449,7 +450,7 @@ def _is_remote(path: str) -> bool:
     return path.endswith(f"/{REMOTE}")
 
 
-def _beside(path: str, kind: str) -> str:
+def beside(path: str, kind: str) -> str:
     """The index of a log, which has the same ending if the log is not in its place yet."""
     directory, _, name = path.rpartition("/")
     return f"{directory}/{name.replace('.log', kind)}"

@@ -3,12 +3,12 @@
 A transaction of a producer ends with a control batch of this producer. The batches of the producer
 before it, back to its last marker, are aborted or committed by it. This is what Kafka's consumers
 make of the broker's ``.txnindex``. The markers stand in the log under a checksum, the index does
-not, so the index is only compared by ``check``.
+not, so reads never open it; ``check`` compares it with the markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ..format.file_names import MAX_OFFSET
 from ..types import Int64s
 from .codecs.batches import Batches
+from .codecs.indexes import Aborted
 from .codecs.records import decode
 from .codecs.varints import Bools
 from .segment_reader import Chunk
@@ -72,6 +73,37 @@ def next_markers(producers: Int64s, offsets: Int64s, markers: Markers) -> Int64s
     found = np.empty(far, dtype=np.int64)
     found[order] = np.where(same, owner - count, -1)
     return found[:count]
+
+
+def aborted_among(chunks: Iterable[Chunk], opened: dict[int, int]) -> Aborted:
+    """The transactions that the markers of one segment abort; first offset -1 if it is not known.
+
+    Args:
+        chunks: All of the segment.
+        opened: Producers and first offsets of the transactions that are open before it, from the
+            first segment on; afterwards those that are open after it.
+    """
+    found: list[tuple[int, int, int]] = []
+    for chunk in chunks:
+        batches = chunk.batches
+        if not batches.is_transactional.any():
+            continue
+        data = batches[batches.is_transactional & ~batches.is_control]
+        markers = markers_of(chunk.data, batches)
+        ends = next_markers(data.producer, data.base, markers)
+        closed, rows = np.unique(ends, return_index=True)
+        begun = dict(zip(closed.tolist(), data.base[rows].tolist(), strict=True))
+        fields = (field.tolist() for field in markers)
+        for row, (producer, offset, aborts) in enumerate(zip(*fields, strict=True)):
+            first = opened.pop(producer, begun.get(row, -1))
+            if aborts:
+                found.append((producer, first, offset))
+        still = ends < 0
+        producers, rows = np.unique(data.producer[still], return_index=True)
+        starts = data.base[still][rows]
+        for producer, at in zip(producers.tolist(), starts.tolist(), strict=True):
+            opened.setdefault(producer, at)
+    return Aborted(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
 
 
 class Outcomes:

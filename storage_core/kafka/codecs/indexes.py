@@ -36,6 +36,7 @@ _TIME_ENTRY = np.dtype([("time", ">i8"), ("offset", ">u4")])
 _ABORTED = np.dtype(
     [("version", ">i2"), ("producer", ">i8"), ("first", ">i8"), ("last", ">i8"), ("stable", ">i8")]
 )
+ABORTED_BYTES = _ABORTED.itemsize
 _PRODUCER = np.dtype(
     [
         ("producer", ">i8"),
