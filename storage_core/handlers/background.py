@@ -14,7 +14,7 @@ from functools import partial
 
 from ..config import StoreConfig
 from ..errors import StorageError
-from ..layouts.registry import LAYOUTS
+from ..layouts.registry import LAYOUTS, READ_ONLY
 from ..maintenance.report import UpkeepReport
 from ..store.store import Store
 
@@ -80,6 +80,13 @@ class Maintainer:
 
     def maintain(self) -> None:
         """One round, topic by topic: retention, compaction, merge, codec of old segments."""
+        if self._layout.name in READ_ONLY:
+            _log.info(
+                "nothing to maintain in %s: layout %s is only read, and its broker does all that",
+                self._store.path,
+                self._layout.name,
+            )
+            return
         begun, before, topics = self._store.vfs.monotonic(), self.failures, self._topics()
         for topic in topics:
             if self._stopping.is_set():

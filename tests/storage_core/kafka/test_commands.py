@@ -142,6 +142,48 @@ def test_groups_say_where_the_offsets_of_consumers_are() -> None:
     assert "__consumer_offsets" in answer.out + answer.err
 
 
+def test_maintain_says_that_there_is_nothing_to_do_and_still_verifies_checksums(
+    tmp_path: Path,
+) -> None:
+    copy = copied("segments", tmp_path)
+    before = snapshot(copy)
+    answer = done("maintain", copy)
+    (line,) = answer.err.splitlines()
+    assert line.endswith(
+        f"INFO nothing to maintain in {copy}: layout kafka is only read, and its broker does all "
+        "that"
+    )
+    verified = done("maintain", copy, "--scrub-every", "1d").err
+    sealed = sum(
+        file.stat().st_size
+        for directory in copy.iterdir()
+        if directory.is_dir() and not directory.name.startswith("__")
+        for file in sorted(directory.glob("*.log"))[:-1]
+    )
+    assert f"scrub verified {sealed} bytes" in verified
+    assert snapshot(copy) == before
+    damaged = sorted(copy.glob("orders-2/*.log"))[0]
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    answer = run("maintain", copy, "--scrub-every", "1d")
+    assert answer.code == 1
+    assert damaged.name in answer.err
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_metrics_and_describe_give_the_offsets_of_consumers(case: str) -> None:
+    lines = dict(line.rsplit(" ", 1) for line in done("metrics", DATA / case).out.splitlines())
+    shown = {it["topic"]: it for it in done("describe", DATA / case, "--json").json["topics"]}
+    for it in partitions(case):
+        end = max(it.committed.start, min(it.committed.end, it.in_file or 0))
+        labels = f'{{topic="{it.topic}",partition="{it.number}"}}'
+        edges = [lines[f"cursus_partition_{edge}_offset{labels}"] for edge in ("start", "end")]
+        described = shown[it.topic]["partitions"][it.number]
+        assert list(map(int, edges)) == [it.committed.start, end]
+        assert [described["start"], described["end"]] == [it.committed.start, end]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_conversion_keeps_offsets_times_and_headers(case: str, tmp_path: Path) -> None:
     target = tmp_path / "native"
