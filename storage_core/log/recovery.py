@@ -193,6 +193,9 @@ class Recovery:
                 if not writable:
                     copy_to_new_file(self.vfs, self.directory, base)
                 cut_segment(self.vfs, self.directory, base, size)
+                # After a power cut an old index must not come back: the segment may by then have
+                # grown to the size that the index names.
+                self.vfs.fsync_dir(self.directory)
             return size, end, cut, saved
         finally:
             self.vfs.close(fd)

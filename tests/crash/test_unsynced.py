@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.metadata import high_watermark as watermark
-from tests.crash.disk import lost
+from tests.crash.disk import Choice, Item, kept, lost
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.scenarios import BIG, SMALL
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import (
+    T0,
     TOPIC,
     after_reboot,
     columns_of,
@@ -175,3 +177,47 @@ def test_no_reader_sees_a_part_of_a_commit_where_more_was_shown_before() -> None
     world.commit(txn)
     vfs.hook = None
     assert [len(found) for _, found in look(vfs).values()] == [2, 1]
+
+
+@pytest.mark.row(17)
+def test_the_time_index_of_a_segment_that_was_cut_does_not_come_back() -> None:
+    """It would fit the segment, filled again to the same size, and hide its later records."""
+    directory = "topics/t/0/segments"
+    log = f"{directory}/{0:020d}.log"
+    vfs = new_store({"t": 1}, fsync="none")
+    store, value = Store(vfs, CONFIG), bytes(1000)
+    for number in range(4):
+        store.append("t", 0, [value], timestamps=[T0 + number])
+    store.roll("t", 0)
+    sealed = vfs.stat(log)
+    assert sealed is not None
+
+    def torn(items: Sequence[Item]) -> Choice:
+        last = max(item for item in items if item.ages == 2 and item.what == sealed.identity[1])
+        return {**kept(items), last: 0}
+
+    vfs = vfs.power_cut(torn, b"a second boot...")
+    store = Store(vfs, CONFIG)
+    (report,) = store.repair()
+    assert (report.end_offset, report.cut_bytes) == (3, sealed.size // 4)
+    store.append("t", 0, [value], timestamps=[T0 + 1000])
+    filled = vfs.stat(log)
+    assert filled is not None
+    assert filled.size == sealed.size
+    steps = vfs.steps
+
+    def as_it_was_sealed(items: Sequence[Item]) -> Choice:
+        names_of = {
+            item: [name for _, name, _ in steps[item.part]] for item in items if item.what < 0
+        }
+        lost_names = [item for item, changed in names_of.items() if changed[0].endswith("idx")]
+        return {**kept(items), **dict.fromkeys(lost_names, 0)}
+
+    vfs = vfs.power_cut(as_it_was_sealed, b"a third boot....")
+    store = Store(vfs, CONFIG)
+    store.append("t", 0, [b"next"], timestamps=[T0 + 2000])
+    assert store.offset_for_timestamp("t", 0, T0 + 500) == 3
+    store.roll("t", 0)
+    store.append("t", 0, [b"last"], timestamps=[T0 + 3000])
+    again = Store(vfs, CONFIG)
+    assert [again.offset_for_timestamp("t", 0, T0 + at) for at in (3, 1001, 2001)] == [3, 4, 5]
