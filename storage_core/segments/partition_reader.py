@@ -137,9 +137,9 @@ class PartitionReader:
         found, start = self.part(MAX_OFFSET).skipped, self.start_offset()
         return [OffsetRange(first, end) for first, end in found if end > start]
 
-    def _parts(self, end: int, times: TimeBounds = _ALWAYS, start: int = 0) -> list[Listing]:
+    def _parts(self, end: int, times: TimeBounds = _ALWAYS, start: int = 0) -> Iterator[Listing]:
         with typed_metadata_errors(self._topic):
-            return list(self._segments.parts(start, end, times))
+            yield from self._segments.parts(start, end, times)
 
     def segments(
         self,
@@ -154,7 +154,7 @@ class PartitionReader:
         """
         found = list[SegmentInfo]()
         start, stop = (0, end) if wanted is None else (wanted.start, min(end, wanted.end))
-        for part in self._parts(stop, _ALWAYS, start):
+        for part in list(self._parts(stop, _ALWAYS, start)):
             listing = part
             while True:
                 sizes = self._segments.sizes(listing)
@@ -280,7 +280,7 @@ class PartitionReader:
     def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
         while True:
-            for listing in self._segments.parts(0, end, TimeBounds(timestamp, _ALWAYS.largest)):
+            for listing in self._parts(end, TimeBounds(timestamp, _ALWAYS.largest)):
                 try:
                     found = self._search(listing, timestamp, end)
                 except FileNotFoundError:
@@ -294,7 +294,8 @@ class PartitionReader:
     def end_of_older(self, timestamp: int, end: int) -> int | None:
         """Offset after the last record below ``end`` that is older than ``timestamp``."""
         while True:
-            for listing in reversed(self._parts(end, TimeBounds(_ALWAYS.smallest, timestamp - 1))):
+            older = TimeBounds(_ALWAYS.smallest, timestamp - 1)
+            for listing in reversed(list(self._parts(end, older))):
                 try:
                     found = self._search_back(listing, timestamp, end)
                 except FileNotFoundError:

@@ -255,6 +255,15 @@ def test_failed_read_is_never_the_end_of_the_log(tmp_path: Path) -> None:
             read_everything(store)
 
 
+@pytest.mark.row(13)
+def test_a_lookup_by_time_that_cannot_list_the_segments_is_typed(path: Path) -> None:
+    for look in (Store.offset_for_timestamp, Store.end_of_older):
+        vfs, store = opened(path)
+        vfs.fail("stat", errno.EIO, path="segments")
+        with pytest.raises(ReadFailedError, match="topic 't'"):
+            look(store, TOPIC, 0, T0)
+
+
 def read_everything(store: Store) -> None:
     assert offsets(store) == [0, 1, 2, 3]
     assert offsets(store, start=1) == [1, 2, 3]

@@ -224,7 +224,7 @@ ARGUED_HARMLESS = {
 }  # fmt: skip
 ELSEWHERE = {
     # test_unsynced looks up times after it; no story does.
-    "Recovery._recover_tail > fsync_dir": "power cut after a sealed segment was cut and filled again",
+    "Recovery._recover_tail > fsync_dir": "power cut after a cut segment was filled again",
     # test_skip cuts the power at every call of a skip.
     "write_hole > fsync_dir": "power cut in a skip",
     "write_hole > fsync": "power cut in a skip",
