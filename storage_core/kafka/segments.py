@@ -29,6 +29,7 @@ from .transactions import OpenTransactions, Outcomes
 
 _log = logging.getLogger("storage_core")
 _MAX_INDEX_BYTES = 1 << 30
+_TRIES = 5
 _INDEX_PIECE, _MOST_ENTRY_BYTES = 96 << 10, 12
 _FileKey = tuple[str, FileStat]
 REMOTE = "remote"
@@ -232,6 +233,14 @@ class KafkaSegments(ListedAtOnce):
 
     def high_watermark(self) -> int:
         """The end for readers at this isolation."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._end_for_readers()
+            except FileNotFoundError:
+                continue  # retention or compaction has removed it since it was listed
+        return self._end_for_readers()
+
+    def _end_for_readers(self) -> int:
         if self._level == "log_end":
             return self.log_end()
         found = self._checkpoints.high_watermark(self._of)

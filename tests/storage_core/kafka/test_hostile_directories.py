@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from storage_core import Store
+from storage_core.config import StoreConfig
 from storage_core.errors import (
     DamagedLogError,
     DamagedMetadataError,
@@ -24,6 +25,7 @@ from storage_core.errors import (
     StorageError,
 )
 from storage_core.types import IsolationLevel
+from storage_core.vfs import PosixVfs
 from tests.support.kafka_directories import DATA, compare, copied, partitions, read
 from tests.support.kafka_encoder import Batch, Record, write_checkpoint, write_partition
 
@@ -393,3 +395,30 @@ def test_every_other_file_of_the_root_may_be_empty(tmp_path: Path) -> None:
 def test_the_data_stay_as_they_are() -> None:
     assert all(not (DATA / it / ".cursus-spark").exists() for it in ("segments", "retention"))
     assert sum(len(list(partitions(it))) for it in ("segments", "retention")) > 8
+
+
+class DeletingVfs(PosixVfs):
+    """Retention deletes a segment between the listing of a partition and the next step."""
+
+    def __init__(self, root: Path, doomed: Sequence[Path]) -> None:
+        super().__init__(root)
+        self.doomed = list(doomed)
+
+    def listdir(self, path: str) -> list[str]:
+        names = super().listdir(path)
+        if path == "t-0" and self.doomed:
+            self.doomed.pop(0).unlink()
+        return names
+
+
+@pytest.mark.parametrize("isolation", LEVELS)
+def test_segments_deleted_after_each_listing_are_no_error(
+    tmp_path: Path, isolation: IsolationLevel
+) -> None:
+    files = made(tmp_path, *([batch(at)] for at in range(0, 15, 3)))
+    vfs = DeletingVfs(tmp_path, files[:3])
+    with Store(vfs, StoreConfig(), "kafka", isolation=isolation) as store:
+        assert store.visible_ends(TOPIC) == (15,)
+        while vfs.doomed:
+            vfs.doomed.pop().unlink()
+        assert [it.offset for it in read(store, TOPIC, 0)] == list(range(9, 15))
