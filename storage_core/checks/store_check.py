@@ -41,6 +41,8 @@ from .typed_check import TypedCheck
 _SUFFIX = ".json"
 # A commit in progress is not a problem; one as old as this was interrupted.
 _INTERRUPTED_US = 60_000_000
+# Writing a slot of high watermarks takes less, also on a busy machine.
+_SLOT_S = 0.3
 
 
 class _ChangedError(Exception):
@@ -121,6 +123,10 @@ class Checker:
                 topic=topic,
             )
         watermark = watermark_file.read(self._vfs, topic, found.uuid.bytes)
+        if watermark is None:
+            # A slot may look torn because it is being written. A check takes no lock.
+            self._vfs.sleep(_SLOT_S)
+            watermark = watermark_file.read(self._vfs, topic, found.uuid.bytes)
         if watermark is not None and (watermark.schema is not None) != found.is_typed:
             watermark = None
         if watermark is None:

@@ -157,7 +157,8 @@ class OpenLogs:
         """The schema of a lost ``watermark`` file, or a lost copy of it from a sound one."""
         if not self._catalog.get(topic).is_typed:
             return None
-        current = high_watermark.read(self._vfs, topic, uid.bytes)
+        timeout_ms = self._config.lock_timeout_ms
+        current = high_watermark.read(self._vfs, topic, uid.bytes, timeout_ms)
         schemas = self.published.schemas(topic)
         if current is None or current.schema is None:
             schema = self.published.schema_of_lost(topic)
@@ -180,7 +181,7 @@ class OpenLogs:
         """
         uid, timeout_ms = self._catalog.get(topic).uuid.bytes, self._config.lock_timeout_ms
         if schema is not None:
-            current = high_watermark.read(self._vfs, topic, uid)
+            current = high_watermark.read(self._vfs, topic, uid, timeout_ms)
             if current is None or current.schema is None:
                 raise watermark_lost(topic)
             if schema > current.schema:

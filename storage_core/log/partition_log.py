@@ -284,11 +284,16 @@ class PartitionLog:
         self._state = state
 
     def _recover(self, state: PartitionState, *, needs_high_watermark: bool) -> None:
-        published = high_watermark.newest(self._vfs, self.topic, self._uuid.bytes)
-        if needs_high_watermark and (published is None or not published.is_settled):
-            raise watermark_lost(self.topic)
+        uid, wait_ms = self._uuid.bytes, self.config.lock_timeout_ms
+        if needs_high_watermark:
+            published = high_watermark.read(self._vfs, self.topic, uid, wait_ms)
+            if published is None:
+                raise watermark_lost(self.topic)
+        else:
+            newest = high_watermark.newest(self._vfs, self.topic, uid)
+            published = None if newest is None else newest.watermark
         line = checkpoint.find(self._vfs, self.topic, self._partition, self._uuid)
-        visible = 0 if published is None else published.watermark.end(self._partition)
+        visible = 0 if published is None else published.end(self._partition)
         # Without syncs a high watermark does not prove that the records below it are durable.
         synced = 0 if self.config.syncs_never else visible
         flushed = 0 if line is None else line.last_flushed_offset
@@ -304,8 +309,8 @@ class PartitionLog:
             sync_failed=state.condition == SYNC_FAILED,
             rebooted=not lock_state.is_of_boot(state, self._vfs.boot_id()),
         ).run()
-        end, wait_ms = {self._partition: recovered.end_offset}, self.config.lock_timeout_ms
-        high_watermark.lower(self._vfs, self.topic, self._uuid.bytes, end, wait_ms)
+        end = {self._partition: recovered.end_offset}
+        high_watermark.lower(self._vfs, self.topic, uid, end, wait_ms)
         self.report = recovered.report
         self.unpublished = False
         self._tail.adopt(recovered, state)

@@ -41,13 +41,21 @@ def lock_of(topic: str) -> str:
     return f"topics/{topic}/lock"
 
 
-def read(vfs: Vfs, topic: str, topic_uuid: bytes) -> Watermark | None:
+def read(
+    vfs: Vfs, topic: str, topic_uuid: bytes, timeout_ms: int | None = None
+) -> Watermark | None:
     """The current high watermarks, for writers; None if the file is lost.
 
     It is lost if it is missing, damaged or of another topic, and also if one slot is torn: that one
     may have been the newest, and then it alone said what the partitions of other writers have.
+
+    A slot may also look torn because it is being written. With ``timeout_ms`` this waits for its
+    writer, so the caller does not hold the topic's lock.
     """
     found = newest(vfs, topic, topic_uuid)
+    if found is not None and not found.is_settled and timeout_ms is not None:
+        with locked(vfs, lock_of(topic), timeout_ms):
+            found = newest(vfs, topic, topic_uuid)
     return found.watermark if found is not None and found.is_settled else None
 
 
@@ -164,7 +172,7 @@ def lower(
     next append: readers would see those records before they are published. No slot may keep the
     higher values: after another power cut it may be the only whole one.
     """
-    current = read(vfs, topic, topic_uuid)
+    current = read(vfs, topic, topic_uuid, timeout_ms)
     if current is None or all(current.end(partition) <= end for partition, end in ends.items()):
         return
     with locked(vfs, lock_of(topic), timeout_ms):
@@ -182,7 +190,7 @@ def make_durable(vfs: Vfs, topic: str, topic_uuid: bytes, timeout_ms: int) -> No
     raised.
     """
     path = path_of(topic)
-    before = read(vfs, topic, topic_uuid)
+    before = newest(vfs, topic, topic_uuid)
     try:
         with opened(vfs, path, "read") as fd:
             vfs.fsync(fd)
@@ -193,9 +201,9 @@ def make_durable(vfs: Vfs, topic: str, topic_uuid: bytes, timeout_ms: int) -> No
     vfs.fsync_dir(parent(path))
 
 
-def _keep(vfs: Vfs, topic: str, topic_uuid: bytes, before: Watermark | None) -> None:
+def _keep(vfs: Vfs, topic: str, topic_uuid: bytes, before: Slots | None) -> None:
     after = newest(vfs, topic, topic_uuid)
-    known = [found for found in (before, None if after is None else after.watermark) if found]
+    known = [found.watermark for found in (before, after) if found is not None]
     if known:
         rows = [found.ends for found in known]
         ends = dict(enumerate(map(max, zip_longest(*rows, fillvalue=0))))

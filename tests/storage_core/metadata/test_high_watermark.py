@@ -16,7 +16,7 @@ from storage_core.io.checksum import crc32c
 from storage_core.metadata.high_watermark import lower, make_durable, newest, publish, read, rebuild
 from storage_core.metadata.slots import Slots, Watermark, pack, pack_slot, position, unpack
 from tests.crash.torn_reads import torn_reads
-from tests.support.faulty_vfs import faulty
+from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.stores import (
     TOPIC,
     columns_of,
@@ -390,6 +390,63 @@ def test_lowered_ends_leave_no_slot_with_the_higher_ones(tmp_path: Path) -> None
         assert found is not None
         assert found.watermark.ends == (7,)
         rebuild(vfs, TOPIC, uid, {0: 7}, 1000)
+
+
+def while_a_slot_is_written(path: Path) -> FaultyVfs:
+    """A writer of partition 1 is in the middle of a slot, until one waits for its lock."""
+    file, vfs = path / "topics/t/watermark", faulty(path)
+    uid = reopen(path).topic(TOPIC).uuid.bytes
+    publish(vfs, TOPIC, uid, {1: 1}, 1000, both=True)
+    whole = file.read_bytes()
+    tear(file, newest=True)
+
+    def finish(kind: str, lock: str) -> None:
+        if (kind, lock) == ("open:write", "topics/t/lock"):
+            file.write_bytes(whole)
+            vfs.hook = None
+
+    vfs.hook = finish
+    return vfs
+
+
+def test_ends_are_lowered_also_while_another_writer_is_in_the_middle_of_a_slot(
+    tmp_path: Path,
+) -> None:
+    two_partitions(tmp_path)
+    vfs = while_a_slot_is_written(tmp_path)
+    uid = reopen(tmp_path).topic(TOPIC).uuid.bytes
+    lower(vfs, TOPIC, uid, {0: 1}, 1000)
+    vfs.hook = None
+    found = newest(vfs, TOPIC, uid)
+    assert found is not None
+    assert (found.watermark.ends, found.is_settled) == ((1, 1), True)
+
+
+def test_a_slot_that_is_being_written_is_not_taken_for_a_lost_file(tmp_path: Path) -> None:
+    two_partitions(tmp_path)
+    vfs = while_a_slot_is_written(tmp_path)
+    vfs.boot = b"another boot id."
+    store = on(vfs)
+    assert store.append(TOPIC, 0, [b"d"]).start == 2
+    assert not [call for call in vfs.calls if call.path == "topics/t/1/lock"], "it recovered all"
+    assert values(store) == [b"a", b"b", b"d"]
+
+
+def test_a_check_beside_a_writer_in_the_middle_of_a_slot_finds_nothing(tmp_path: Path) -> None:
+    two_partitions(tmp_path)
+    vfs, file = faulty(tmp_path), tmp_path / "topics/t/watermark"
+    whole = file.read_bytes()
+    tear(file, newest=True)
+    looks = 0
+
+    def finish(kind: str, path: str) -> None:
+        nonlocal looks
+        looks += (kind, path) == ("open:read", "topics/t/watermark")
+        if looks == 2:
+            file.write_bytes(whole)
+
+    vfs.hook = finish
+    assert errors(on(vfs)) == []
 
 
 def test_a_commit_of_several_partitions_is_in_both_slots(tmp_path: Path) -> None:
