@@ -103,7 +103,7 @@ def test_a_chain_of_queries_killed_at_every_step_without_an_abort_is_exactly_onc
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("step", ["in hand-over", "before stage"])
+@pytest.mark.parametrize("step", ["after plan", "before stage"])
 def test_the_start_of_a_query_holds_across_a_kill_in_its_first_batch(
     streams: Streams, deaths: Deaths, step: str
 ) -> None:

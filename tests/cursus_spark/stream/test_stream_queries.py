@@ -14,8 +14,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from cursus_spark.compat import READ_LIMITS_REACH_SOURCES
+from cursus_spark.stream.lag_listener import lag_of
 from storage_core import Store
-from tests.support.paths import ROOT
 from tests.support.spark.micro_batches import payloads, texts
 from tests.support.spark.streams import Streams, finish, needs_read_limits, until
 
@@ -120,21 +120,17 @@ def test_what_the_streaming_page_says_is_not_there(streams: Streams) -> None:
 
 
 @needs_read_limits
-def test_the_program_of_the_streaming_page_shows_how_far_behind_a_query_is(
-    streams: Streams,
-) -> None:
-    page = (ROOT / "docs" / "streaming.md").read_text()
-    program = page.partition("```python\ndef behind(")[2].partition("```")[0]
-    names: dict[str, Any] = {"json": json}
-    exec(f"def behind({program}", names)
+def test_the_progress_shows_how_far_behind_each_partition_is(streams: Streams) -> None:
     with streams.store() as store:
         store.add_partitions("in", 2)
         store.append("in", 0, payloads(0, 10))
     query = streams.each(streams.read("in", maxOffsetsPerTrigger=4), Batches(), "behind")
     finish(query)
-    first, *_, last = (names["behind"](progress) for progress in query.recentProgress)
-    assert first == {("in", "0"): 6, ("in", "1"): 0}
-    assert set(last.values()) == {0}
+    first, *_, last = (lag_of(progress) for progress in query.recentProgress)
+    assert first is not None
+    assert first.partitions == {("in", 0): 6, ("in", 1): 0}
+    assert last is not None
+    assert last.records == 0
 
 
 def test_losses_end_a_query_in_one_line_or_are_passed_over_when_asked(streams: Streams) -> None:
