@@ -36,7 +36,7 @@ def times(option: str, text: str) -> tuple[str, str]:
 READ = {
     "path": invalid("path", "a directory of a mounted file system", "hdfs://host/log"),
     "layout": invalid(
-        "layout", "one of auto, native, cursus, cursus-broker, rustlog, objects", "kafka"
+        "layout", "one of auto, native, cursus, cursus-broker, rustlog, objects, kafka", "pulsar"
     ),
     "topic": (
         "a",
@@ -73,7 +73,9 @@ READ = {
     "endingOffsetsByTimestamp": times("endingOffsetsByTimestamp", "latest"),
     "timestampMode": invalid("timestampMode", "one of exact, offsets", "fuzzy"),
     "failOnDataLoss": invalid("failOnDataLoss", "true or false", "no"),
-    "isolation": invalid("isolation", "one of read_committed, read_uncommitted", "serializable"),
+    "isolation": invalid(
+        "isolation", "one of read_committed, read_uncommitted, log_end", "serializable"
+    ),
     "includeHeaders": invalid("includeHeaders", "true or false", "yes"),
     "includeMetadata": invalid("includeMetadata", "true or false", "all"),
     "mergeSchema": invalid("mergeSchema", "true or false", "all"),
@@ -85,6 +87,10 @@ READ = {
     "minPartitions": invalid("minPartitions", "a positive integer", "-1"),
     "maxRecordsPerPartition": invalid("maxRecordsPerPartition", "a positive integer", "0"),
     "maxBytesPerPartition": invalid("maxBytesPerPartition", "a positive size such as 128m", "1x"),
+    "cacheDir": invalid(
+        "cacheDir", "the absolute path of a local directory, such as /var/cache/log", "cache"
+    ),
+    "cacheBytes": invalid("cacheBytes", "a positive size such as 128m", "x"),
 }
 WRITE = {
     "path": READ["path"],
@@ -121,7 +127,7 @@ def test_the_cases_cover_every_option_of_the_table() -> None:
     assert [option.name for option in options_for("read")] == list(READ)
     assert {option.name for option in options_for("write")} == set(WRITE)
     streaming = {option.name for option in OPTIONS} - set(READ) - set(WRITE)
-    streaming -= {"consumerGroup", "schemaEvolutionMode"}
+    streaming -= {"consumerGroup", "inlineBatchBytes", "schemaEvolutionMode"}
     assert all("Trigger" in name for name in streaming)
 
 

@@ -99,7 +99,8 @@ SIZE = "a positive size such as 128m"
 DIRECTORY = "the absolute path of a local directory, such as /var/cache/log"
 SPAN = "a positive duration such as 15m or 500ms"
 NAMES = "names of columns, separated by commas"
-LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog, objects"
+LAYOUTS = "one of auto, native, cursus, cursus-broker, rustlog, objects, kafka"
+ISOLATION = "one of read_committed, read_uncommitted, log_end"
 BAD = [
     (read, "minPartitions", ["-1", "0", "1.5", "x", "", "2147483648", "١"], POSITIVE),
     (read, "maxRecordsPerPartition", ["0", "9223372036854775808", "1e3"], POSITIVE),
@@ -108,8 +109,8 @@ BAD = [
     (read, "maxBytesPerPartition", ["0", "-1m", "m", "1x", "1.5g", "9" * 19 + "t"], SIZE),
     (read, "failOnDataLoss", ["yes", "1", "", "tru"], "true or false"),
     (read, "includeHeaders", ["no"], "true or false"),
-    (read, "layout", ["kafka", ""], LAYOUTS),
-    (read, "isolation", ["committed"], "one of read_committed, read_uncommitted"),
+    (read, "layout", ["pulsar", ""], LAYOUTS),
+    (read, "isolation", ["committed"], ISOLATION),
     (read, "startingOffsetsByTimestampStrategy", ["earliest"], "one of error, latest"),
     (read, "path", ["hdfs://host/log", "hdfs:/log"], "a directory of a mounted file system"),
     (read, "path", ["", " ", "file:", "file://nas/log"], "a directory"),
