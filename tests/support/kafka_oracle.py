@@ -134,6 +134,15 @@ def header(body: Reader) -> tuple[bytes, bytes | None]:
     return name, body.sized()
 
 
+def first_of(stream: pa.NativeFile) -> bytes:
+    """At most ``MOST`` bytes, in pieces: a read takes room for all that it is asked for."""
+    pieces, left = [], MOST
+    while left and (piece := stream.read(min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 def unpacked(payload: bytes, codec: int) -> bytes:
     if codec == 0 or not payload:
         return payload
@@ -142,8 +151,7 @@ def unpacked(payload: bytes, codec: int) -> bytes:
     try:
         if CODECS[codec] != "snappy":
             with pa.CompressedInputStream(pa.BufferReader(payload), CODECS[codec]) as stream:
-                out: bytes = stream.read(MOST)
-                return out
+                return first_of(stream)
         if payload[:8] != b"\x82SNAPPY\0":
             return block(payload)
         out, at = b"", 16

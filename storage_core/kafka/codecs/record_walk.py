@@ -60,10 +60,12 @@ def walk_records(numbers: Varints, areas: Areas) -> tuple[Int64s, Bools]:
 def _walkers(numbers: Varints, areas: Areas) -> tuple[Int64s, Int64s, Int64s]:
     """Where walkers start and stop, and the batch of each."""
     batches = np.arange(len(areas.starts))
-    large = np.flatnonzero(areas.counts > 2 * _STEPS)
+    # What a header claims may be more than fits: a record takes 7 bytes with its length.
+    counts = np.minimum(areas.counts, (areas.ends - areas.starts) // (_LEAST_RECORD + 1))
+    large = np.flatnonzero(counts > 2 * _STEPS)
     if not len(large):
         return areas.starts, areas.ends, batches
-    guesses, owners = _guess(numbers, areas, large)
+    guesses, owners = _guess(numbers, areas._replace(counts=counts), large)
     starts = np.concatenate((areas.starts, guesses))
     owners = np.concatenate((batches, owners))
     order = np.argsort(starts, kind="stable")

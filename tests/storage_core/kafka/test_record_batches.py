@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -234,3 +235,19 @@ def test_no_length_leads_out_of_a_batch(length: int) -> None:
     walked = walk_batches(memoryview(data), NO_HINTS, Bounds(0))
     with pytest.raises(BrokenFrameError, match="expected 3 records"):
         decode(memoryview(data), walked.batches)
+
+
+def test_a_claimed_number_of_records_takes_no_memory() -> None:
+    """The header of a compressed batch claims two billion records; its body has room for nine."""
+    body = varint(6) + bytes(62)
+    numbers = Varints(padded(memoryview(body)))
+    areas = record_walk.Areas(np.array([0]), np.array([len(body)]), np.array([(1 << 31) - 1]))
+    tracemalloc.start()
+    try:
+        positions, sound = record_walk.walk_records(numbers, areas)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not sound.any()
+    assert len(positions) == 0
+    assert peak < 1 << 20
