@@ -296,6 +296,8 @@ class Store(StoreMaintenance):
 
     def appended_log(self, topic: str, partition: int) -> Log:
         """``partition_log`` inside this package, right after an append."""
+        arguments.instance("topic", topic, str, "the name of a topic")
+        arguments.integer("partition", partition)
         return self._engine.appended_log(topic, partition)
 
     @property
