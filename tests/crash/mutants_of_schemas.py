@@ -149,7 +149,7 @@ SCHEMAS: dict[str, Mutant] = {
         only_partitions_with_rows_wait, "killed alterers"
     ),
     "an intent that comes back counts as pending": Mutant(
-        without(CommitState, "_is_recorded", lambda *_: False), "killed alterers"
+        without(CommitState, "_is_recorded", lambda *_: False), "new columns"
     ),
     "rows are shown before their columns": Mutant(rows_come_first, "new columns"),
     "columns are shown before their rows": Mutant(columns_come_first, "new columns"),
