@@ -23,7 +23,7 @@ TROUBLE = {
     "lost request": 0.03,
     "lost reply": 0.05,
     "delayed": 0.05,
-    "delivery": 0.3,
+    "delivery": 0.1,
     "overlap": 0.05,
     "repeated": 0.03,
     "read fails": 0.03,
