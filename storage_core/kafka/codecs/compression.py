@@ -67,8 +67,11 @@ def _read_snappy(data: memoryview, most: int) -> Iterator[pa.Buffer]:
     if bytes(data[: len(_XERIAL)]) != _XERIAL:
         yield _read_block(data, most)
         return
-    at = _XERIAL_HEADER
+    at = 0
     while at < len(data):
+        if bytes(data[at : at + len(_XERIAL)]) == _XERIAL:  # streams may follow each other
+            at += _XERIAL_HEADER
+            continue
         if at + _INT32.size > len(data):
             raise BrokenFrameError("the framing of a snappy batch ends inside a length")
         (length,) = _INT32.unpack_from(data, at)

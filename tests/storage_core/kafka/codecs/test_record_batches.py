@@ -17,7 +17,16 @@ from storage_core.kafka.codecs import compression, record_walk
 from storage_core.kafka.codecs.batches import Bounds, walk_batches
 from storage_core.kafka.codecs.records import decode, groups_of
 from storage_core.kafka.codecs.varints import Varints, padded
-from tests.support.kafka_encoder import CODECS, Batch, Header, Record, streamed, varint, xerial
+from tests.support.kafka_encoder import (
+    CODECS,
+    Batch,
+    Header,
+    Record,
+    compress,
+    streamed,
+    varint,
+    xerial,
+)
 
 NO_HINTS = np.empty(0, dtype=np.int64)
 NAMES = ("key", "value", "headers", "timestamp", "timestamp_type")
@@ -201,6 +210,15 @@ def test_a_batch_may_not_be_a_bomb(codec: str) -> None:
         compression.decompress(memoryview(packed), CODECS.index(codec), most=1 << 20)
     pieces = compression.decompress(memoryview(packed), CODECS.index(codec))
     assert b"".join(map(bytes, pieces)) == data
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_streams_of_a_codec_may_follow_each_other(codec: str) -> None:
+    """As Java's streams read them."""
+    parts = [b"first " * 9, b"second " * 5]
+    packed = b"".join(compress(part, codec) for part in parts)
+    found = compression.decompress(memoryview(packed), CODECS.index(codec))
+    assert b"".join(map(bytes, found)) == b"".join(parts)
 
 
 def test_snappy_without_framing_is_one_block() -> None:
