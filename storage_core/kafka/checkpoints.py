@@ -16,6 +16,8 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
 _EPOCHS, _METADATA = "leader-epoch-checkpoint", "partition.metadata"
 _MOST_BYTES = 64 << 20
+_MOST_PARTITIONS = 1 << 17
+"""More of one topic no broker has: the file is damaged, which its readers find out."""
 
 
 class PartitionFiles(NamedTuple):
@@ -38,6 +40,25 @@ class Checkpoints:
         self._vfs = vfs
         self._lock = threading.Lock()
         self._known: dict[str, tuple[FileStat, Offsets]] = {}
+        self._highest: tuple[Offsets, dict[str, int]] = ({}, {})
+
+    def highest_partition(self, topic: str) -> int:
+        """The highest partition of a topic that the broker has in this directory, or -1.
+
+        By its high watermarks, which it writes for all of them. A damaged file names none.
+        """
+        try:
+            offsets = self._offsets(HIGH_WATERMARKS) or {}
+        except DamagedMetadataError:
+            return -1
+        known, highest = self._highest
+        if known is not offsets:
+            highest = {}
+            for name, partition in offsets:
+                if partition < _MOST_PARTITIONS:
+                    highest[name] = max(partition, highest.get(name, -1))
+            self._highest = (offsets, highest)
+        return highest.get(topic, -1)
 
     def high_watermark(self, of: PartitionFiles) -> int | None:
         """The high watermark that the broker wrote last; None if it has written none yet.
@@ -57,13 +78,20 @@ class Checkpoints:
             )
         return found.get((of.topic, of.partition))
 
+    def written_end(self, of: PartitionFiles) -> int:
+        """The high watermark, 0 where none is known: a hint whether there must be records."""
+        try:
+            return (self._offsets(HIGH_WATERMARKS) or {}).get((of.topic, of.partition), 0)
+        except DamagedMetadataError:
+            return 0
+
     def log_start(self, of: PartitionFiles) -> int | None:
         """The log start offset, where the broker keeps one apart from the file names."""
         return (self._offsets(LOG_STARTS) or {}).get((of.topic, of.partition))
 
-    def was_cleaned(self, of: PartitionFiles) -> bool:
-        """Whether the broker's log cleaner has compacted the partition."""
-        return (of.topic, of.partition) in (self._offsets(CLEANED) or {})
+    def cleaned_upto(self, of: PartitionFiles) -> int:
+        """How far the broker's log cleaner has compacted the partition; 0 if it never has."""
+        return (self._offsets(CLEANED) or {}).get((of.topic, of.partition), 0)
 
     def _offsets(self, path: str) -> Offsets | None:
         stat = self._vfs.stat(path)

@@ -78,7 +78,7 @@ def stale_aborted(of: PartitionFiles, segments: KafkaSegments) -> Iterator[Probl
         try:
             marked = aborted_among(segment.chunks(0, segment.edges.base), opened)
             end = segment.walk_to_end().due
-            whole = not listing.is_last(base) and not segments.is_compacted(segment)
+            whole = not listing.is_last(base) and not segments.is_compacted(segment, base)
         finally:
             segment.close()
         if data is None or of.vfs.stat(f"{files[1]}.swap") is not None:

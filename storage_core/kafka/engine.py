@@ -38,8 +38,8 @@ class KafkaEngine:
         self._vfs = vfs
         self._config = config
         self._isolation: IsolationLevel = isolation
-        self._catalog = KafkaCatalog(vfs, internal_topics=internal_topics)
         self._checkpoints = Checkpoints(vfs)
+        self._catalog = KafkaCatalog(vfs, self._checkpoints, internal_topics=internal_topics)
         self._caches = KafkaCaches(vfs, config.map_cache_segments, config.index_cache_segments)
         self._lock = threading.Lock()
         self._segments: dict[tuple[UUID, str, int], KafkaSegments] = {}

@@ -16,14 +16,15 @@ from ..io.byte_source import MappedSource, Source, WindowSource
 from ..io.caching import LruCache
 from ..io.durable import opened, read_file
 from ..io.io_errors import typed_read_errors
-from ..layouts.broker_names import KAFKA_NAMES, base_of
-from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
+from ..layouts.broker_names import base_of
+from ..segments.listing import ListedAtOnce, Listing, ListingCache
 from ..segments.partition_reader import PartitionReader
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
-from .checkpoints import Checkpoints, PartitionFiles, first_epoch_start
+from .checkpoints import Checkpoints, PartitionFiles
 from .codecs.batches import NO_BATCHES
 from .codecs.indexes import TimeEntries, parse_offset_index, parse_snapshot, parse_time_index
+from .segment_files import SegmentFiles, is_remote
 from .segment_reader import Chunk, Edges, KafkaSegment, broken
 from .transactions import OpenTransactions, Outcomes
 
@@ -32,8 +33,6 @@ _MAX_INDEX_BYTES = 1 << 30
 _TRIES = 5
 _INDEX_PIECE, _MOST_ENTRY_BYTES = 96 << 10, 12
 _FileKey = tuple[str, FileStat]
-REMOTE = "remote"
-"""In the place of a file name: segments that only the broker's remote storage has."""
 _NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
 
 
@@ -75,9 +74,9 @@ class KafkaSegments(ListedAtOnce):
         self._vfs = of.vfs
         self._caches = caches
         self._checkpoints = checkpoints
+        self._files = SegmentFiles(of, caches.listings, checkpoints)
         self._level = level
         self._lock = threading.Lock()
-        self._listing: tuple[Listing, int | None, Listing] | None = None
         self._end: tuple[str, FileStat, Chunk] | None = None
         self._open: OpenTransactions | None = None
         self._warned = False
@@ -85,67 +84,13 @@ class KafkaSegments(ListedAtOnce):
 
     def listing(self) -> Listing:
         """The segments now, from the log start offset on."""
-        files, start = self._files(), self._checkpoints.log_start(self._of)
-        known = self._listing
-        if known is not None and known[:2] == (files, start):
-            return known[2]
-        listing = self._from_start(files, start)
-        self._listing = (files, start, listing)
-        return listing
-
-    def _files(self) -> Listing:
-        directory = self._of.name
-        return self._caches.listings.remember(directory, directory, partial(self._list, directory))
-
-    def _list(self, directory: str) -> Listing:
-        found = KAFKA_NAMES.segments(self._vfs, self._of.topic, self._of.partition)
-        for swap in KAFKA_NAMES.swapped(self._vfs, self._of.topic, self._of.partition):
-            # The broker has begun to delete those of which it has the records.
-            end = self._end_of_swap(f"{directory}/{swap.name}", swap.number)
-            found = [each for each in found if not swap.number <= each.number < end]
-            found = sorted([*found, swap])
-        names = tuple(each.name for each in found)
-        return Listing(directory, tuple(each.number for each in found), names=names)
-
-    def _end_of_swap(self, path: str, base: int) -> int:
-        """Where the records of a segment end that is not in its place yet; at least after one."""
-        try:
-            fd = self._vfs.open(path, "read")
-        except FileNotFoundError:
-            return base  # it has been put in its place
-        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
-        segment = KafkaSegment(
-            source,
-            Edges(base, base, MAX_OFFSET, 0),
-            index=NO_INDEX,
-            times=lambda: parse_time_index(b"", base),
-            is_delivered=None,
-            missing=partial(self._require_compacted, path),
-        )
-        try:
-            return max(base + 1, segment.walk_to_end().due)
-        finally:
-            segment.close()
-
-    def _from_start(self, files: Listing, start: int | None) -> Listing:
-        """Without what is below the log start offset; with what is above it and not here."""
-        if start is None or not files.bases or files.names is None:
-            return files
-        if start < files.bases[0]:
-            began = first_epoch_start(self._of)
-            if began is None or began >= files.bases[0]:
-                return files  # the broker has deleted segments, and not yet said so
-            names = (REMOTE, *files.names)
-            return Listing(files.directory, (start, *files.bases), names=names)
-        first = files.holding(start)
-        bases, names = (start, *files.bases[first + 1 :]), files.names[first:]
-        return Listing(files.directory, bases, names=names)
+        return self._files.from_start()
 
     def open(self, base: int, listing: Listing) -> KafkaSegment:
         """Open one of them; the last may still grow."""
         path = listing.path(base)
-        if _is_remote(path):
-            raise self._remote(base)
+        if is_remote(path):
+            raise self._files.not_here(base)
         stat = self._vfs.stat(path)
         if stat is None:
             raise FileNotFoundError(path)
@@ -177,8 +122,8 @@ class KafkaSegments(ListedAtOnce):
         )
 
     def _edges(self, path: str, first: int) -> Edges:
-        base, files = base_of(path), self._files()
-        following = files.following(base)
+        base = base_of(path)
+        following = self._files.all().following(base)
         limit = MAX_OFFSET if following is None else following
         end = 0
         if self._level != "log_end":
@@ -215,7 +160,7 @@ class KafkaSegments(ListedAtOnce):
         """
         listing = self.listing()
         for base in listing.bases[max(0, listing.holding(offset)) :]:
-            if _is_remote(listing.path(base)):
+            if is_remote(listing.path(base)):
                 continue
             segment = self.open(base, listing)
             try:
@@ -322,7 +267,10 @@ class KafkaSegments(ListedAtOnce):
         if not listing.bases or start < listing.bases[0]:
             return None
         base = listing.bases[listing.holding(start)]
-        path, segment = listing.path(base), self.open(base, listing)
+        path = listing.path(base)
+        if is_remote(path):
+            return path, self._files.not_here(base)
+        segment = self.open(base, listing)
         try:
             self._require_compacted(path, segment, start, end)
         except (BrokenFrameError, DataLossError) as error:
@@ -346,7 +294,7 @@ class KafkaSegments(ListedAtOnce):
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         """The latest time by the broker's index, checked; the earliest is not known."""
-        if _is_remote(listing.path(base)):
+        if is_remote(listing.path(base)):
             return TimeBounds(-MAX_OFFSET, MAX_OFFSET)
         segment = self.open(base, listing)
         try:
@@ -367,29 +315,17 @@ class KafkaSegments(ListedAtOnce):
     def end_of(self, base: int, listing: Listing) -> int:
         """Where the records of a sealed segment end; where the next begins if it was compacted."""
         following = listing.following(base)
-        if following is None or _is_remote(listing.path(base)):
+        if following is None or is_remote(listing.path(base)):
             return MAX_OFFSET
         segment = self.open(base, listing)
         try:
             end = segment.walk_to_end().due
-            return following if end < following and self.is_compacted(segment) else end
+            return following if end < following and self.is_compacted(segment, end) else end
         finally:
             segment.close()
 
     def sizes(self, listing: Listing) -> list[int | None]:
-        found = file_sizes(self._vfs, listing)
-        names = listing.names or ()
-        return [
-            self._size_of_other(listing, name) if size is None else size
-            for name, size in zip(names, found, strict=True)
-        ]
-
-    def _size_of_other(self, listing: Listing, name: str) -> int | None:
-        """Of a segment that is not here, or not in its place yet."""
-        if name == REMOTE:
-            return 0
-        stat = self._vfs.stat(f"{listing.directory}/{name}")
-        return None if stat is None else stat.size
+        return self._files.sizes(listing)
 
     def explained(
         self,
@@ -418,15 +354,34 @@ class KafkaSegments(ListedAtOnce):
             with typed_read_errors(self._of.topic, self._of.partition, path):
                 raise broken(chunk)
 
-    def is_compacted(self, segment: KafkaSegment) -> bool:
-        """Whether the broker's log cleaner was here."""
-        return self._checkpoints.was_cleaned(self._of) or segment.has_holes()
+    def is_compacted(self, segment: KafkaSegment, offset: int) -> bool:
+        """Whether the broker's log cleaner may have removed an offset of a sealed segment."""
+        cleaned = self._checkpoints.cleaned_upto(self._of)
+        return offset < cleaned or segment.has_holes() or self._is_cleaning_beyond(cleaned)
+
+    def _is_cleaning_beyond(self, cleaned: int) -> bool:
+        """Whether the cleaner is at work: it says how far it came when it has done all segments."""
+        listing = self.listing()
+        for base in listing.bases[:-1] if cleaned else ():
+            if base < cleaned or is_remote(listing.path(base)):
+                continue
+            try:
+                segment = self.open(base, listing)
+            except FileNotFoundError:
+                continue  # retention has removed it
+            try:
+                if segment.has_holes():
+                    return True
+            finally:
+                segment.close()
+        return False
 
     def _require_compacted(self, path: str, segment: KafkaSegment, start: int, end: int) -> None:
         """Raise unless compaction may have removed offsets that no batch has."""
-        if self.is_compacted(segment):
+        is_active = segment.edges.limit == MAX_OFFSET  # which the cleaner leaves alone
+        if not is_active and self.is_compacted(segment, start):
             return
-        if segment.edges.limit == MAX_OFFSET:
+        if is_active:
             raise BrokenFrameError(
                 f"no batch has the offsets {start} to {end - 1}, which are below the high "
                 "watermark: the file was cut, or it and the checkpoint files are not of one moment",
@@ -441,22 +396,6 @@ class KafkaSegments(ListedAtOnce):
             path=path,
             offset=start,
         )
-
-    def _remote(self, base: int) -> DataLossError:
-        listing = self.listing()
-        following = listing.following(base) or base
-        return DataLossError(
-            f"{self._of.name}: offsets {base} to {following - 1} are not on this disk: the broker "
-            f"has moved them to its remote storage. Start at {following}, or read them through "
-            "the broker.",
-            topic=self._of.topic,
-            partition=self._of.partition,
-            offset=base,
-        )
-
-
-def _is_remote(path: str) -> bool:
-    return path.endswith(f"/{REMOTE}")
 
 
 def beside(path: str, kind: str) -> str:

@@ -19,7 +19,7 @@ that end in ``-delete``, ``-stray`` or ``-future``: work that the broker has not
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..errors import LayoutMismatchError
 from ..vfs import Vfs
@@ -43,6 +43,10 @@ _KAFKA = re.compile(r"(\d{20})\.log")
 _KAFKA_SWAP = re.compile(r"(\d{20})\.log\.swap")
 _KAFKA_CLEANED = re.compile(r"(\d{20})\.log\.cleaned")
 _TOPIC = re.compile(r"[A-Za-z0-9._=-]{1,249}")
+
+
+Numbers: TypeAlias = dict[str, list[int]]
+"""Partitions by topic."""
 
 
 class SegmentName(NamedTuple):
@@ -226,14 +230,20 @@ class RustlogNames:
 class KafkaNames:
     """One directory per partition at the top, files named by base offset."""
 
-    def partition_numbers(self, vfs: Vfs) -> dict[str, list[int]]:
+    def partition_numbers(self, vfs: Vfs) -> Numbers:
         """The partitions of every topic that have a directory here, sorted."""
-        found: dict[str, list[int]] = {}
+        return self.found(vfs)[0]
+
+    def found(self, vfs: Vfs) -> tuple[Numbers, Numbers]:
+        """The same, and those that have a link here: a broker follows it, a reader does not."""
+        kinds: dict[str, Numbers] = {"directory": {}, "other": {}}
         for name in list_directory(vfs, ""):
             match = _KAFKA_DIRECTORY.fullmatch(name)
-            if match and is_directory(vfs, name):
-                found.setdefault(match[1], []).append(int(match[2]))
-        return {topic: sorted(found[topic]) for topic in sorted(found)}
+            stat = vfs.stat(name) if match else None
+            if match and stat is not None and stat.kind in kinds:
+                kinds[stat.kind].setdefault(match[1], []).append(int(match[2]))
+        here, linked = kinds.values()
+        return _in_order(here), _in_order(linked)
 
     def topics(self, vfs: Vfs) -> list[str]:
         return [
@@ -274,6 +284,10 @@ class KafkaNames:
 
     def format(self, vfs: Vfs, topic: str, partition: int, number: int) -> str:  # noqa: ARG002
         return f"{number:020d}.log"
+
+
+def _in_order(numbers: Numbers) -> Numbers:
+    return {topic: sorted(numbers[topic]) for topic in sorted(numbers)}
 
 
 def _matching(pattern: re.Pattern[str], names: list[str]) -> list[SegmentName]:

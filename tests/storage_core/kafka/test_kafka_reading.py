@@ -229,6 +229,9 @@ def test_compaction_explains_missing_offsets(tmp_path: Path) -> None:
     with pytest.raises(DataLossError, match="nothing tells that the topic is compacted"):
         offsets(tmp_path)
     write_checkpoint(tmp_path, {("t", 0): 100}, "cleaner-offset-checkpoint")
+    with pytest.raises(DataLossError, match="nothing tells that the topic is compacted"):
+        offsets(tmp_path)  # the cleaner did not come so far
+    write_checkpoint(tmp_path, {("t", 0): found[1][0].base}, "cleaner-offset-checkpoint")
     lost = set(range(found[0][-1].last + 1, found[1][0].base))
     assert offsets(tmp_path) == [at for at in range(end) if at not in lost]
     (tmp_path / "cleaner-offset-checkpoint").unlink()
