@@ -81,6 +81,7 @@ SHARED_MODULES = [
     "storage_core.format.typed_columns",
     "storage_core.format.selection",
     "storage_core.arguments",
+    "storage_core.layouts.registry",
     "storage_core.predicate.binder",
     "storage_core.predicate.bound",
     "storage_core.predicate.parser",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from storage_core import Store
+from storage_core.layouts.registry import LAYOUTS
 
 from ..errors import CursusError, cursus_error
 from ..logs import logger
@@ -59,7 +60,7 @@ def require_sound_ends(
 
     Without a high watermark the log seems to end there, and the stream would wait forever.
     """
-    if store.layout == "native":
+    if LAYOUTS[store.layout].tells_end:
         return
     for where, position in reached.items():
         if position == now.ends.get(where):

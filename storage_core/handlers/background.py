@@ -92,7 +92,7 @@ class Maintainer:
             if self._stopping.is_set():
                 return
             self._try(f"maintenance of topic {topic!r}", partial(self._maintain, topic))
-        if self._store.layout == "objects" and not self._stopping.is_set():
+        if self._layout.garbage and not self._stopping.is_set():
             self._try("garbage collection", self._collect_garbage)
         seconds, failed = self._store.vfs.monotonic() - begun, self.failures - before
         _log.info("maintained %d topics in %.1f s, %d failures", len(topics), seconds, failed)

@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..format.columns import READ_SCHEMA
 from ..format.selection import SYSTEM_FIELDS
+from ..layouts.registry import LAYOUTS
 from ..lazy import LazyModule
 from ..store.store import Store
 from ..types import TopicPartitionHandler
@@ -79,7 +80,7 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         self.partition = partition
         self._io = threading.Lock()
         self._storable: set[tuple[bool, ...]] = set()
-        self._checks_each = store.layout != "native"  # which stores every record
+        self._checks_each = not LAYOUTS[store.layout].stores_all
         self._closed = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"cursus-flush-{self.name}", daemon=True
@@ -252,10 +253,10 @@ class DiskHandler(WriteQueue, TopicPartitionHandler):
         """
         with self._meta:
             self._require_not_closed()
-        if self._store.layout == "objects":
+        if not LAYOUTS[self._store.layout].rolls:
             raise ConfigError(
-                "layout objects has no current segment: every append is an object of its own. Read "
-                "the records and send them."
+                f"layout {self._store.layout} has no current segment: every append is an object of "
+                "its own. Read the records and send them."
             )
         held_back = self._writer.log.config.syncs_at_intervals
         if held_back:

@@ -17,6 +17,7 @@ from ..config import StoreConfig
 from ..errors import CollectedError, ConfigError, StorageError
 from ..format.file_names import check_name
 from ..format.partitioner import partition_for_key
+from ..layouts.registry import LAYOUTS, layout_at_url
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..store.store import Store
@@ -177,7 +178,7 @@ class DiskManager:
         There to look is a request, which takes longer than thousands of appends.
         """
         store = self.store
-        if store.layout != "objects":
+        if not LAYOUTS[store.layout].requests:
             return store.topic(topic)
         now = store.vfs.monotonic()
         known = self._topics.get(topic)
@@ -192,9 +193,8 @@ class DiskManager:
     def _opened(self) -> Store:
         if self._store is None:
             config = self._config
-            # An object store has one layout, and the default of the setting is another.
             at_url = arguments.store_url(config.log_dir) is not None
-            layout = "auto" if at_url and config.layout == "native" else config.layout
+            layout = layout_at_url(config.layout) if at_url else config.layout
             self._store = Store.open(config.log_dir, layout=layout, create=True, config=config)
             # A program that ends without close loses no queued record.
             atexit.register(self.close_all_handlers)

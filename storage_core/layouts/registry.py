@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from .broker_names import BROKER_NAMES, CURSUS_NAMES, KAFKA_NAMES, RUSTLOG_NAMES, Names
+from .broker_names import (
+    BROKER_NAMES,
+    CURSUS_NAMES,
+    KAFKA_NAMES,
+    RUSTLOG_NAMES,
+    STATE_DIRECTORY,
+    Names,
+)
 
 
 class Layout(NamedTuple):
@@ -28,6 +35,17 @@ class Layout(NamedTuple):
         compact: Whether ``compact`` works.
         rewrite: Whether ``merge`` and ``recompress`` work.
         scrub: What ``scrub`` verifies.
+        stores_all: Whether it stores every column of a record, and any offset.
+        ordinal: Whether offsets are positions in the log, which begin at 0.
+        frames: Where its frames stand: in files, or in slices of objects. None if it has none.
+        rolls: Whether a log has an active segment, which grows until it is sealed.
+        garbage: Whether ``collect_garbage`` has something to do.
+        requests: Whether a look at a topic is a request to a server.
+        tells_end: Whether damaged records cannot be taken for the end of the log, because something
+            beside them says where that is.
+        identity: Whether a store has a uuid.
+        state: The directory of our own small files and locks; None where nothing can be locked.
+        groups: Where the offsets of consumer groups are, in a sentence, if they are not here.
     """
 
     name: str
@@ -41,6 +59,16 @@ class Layout(NamedTuple):
     compact: bool = False
     rewrite: bool = False
     scrub: Literal["checksums", "records and offsets", "records"] = "records and offsets"
+    stores_all: bool = False
+    ordinal: bool = False
+    frames: Literal["files", "slices"] | None = None
+    rolls: bool = True
+    garbage: bool = False
+    requests: bool = False
+    tells_end: bool = False
+    identity: bool = False
+    state: str | None = STATE_DIRECTORY
+    groups: str | None = None
 
 
 NATIVE = Layout(
@@ -55,6 +83,11 @@ NATIVE = Layout(
     compact=True,
     rewrite=True,
     scrub="checksums",
+    stores_all=True,
+    frames="files",
+    tells_end=True,
+    identity=True,
+    state="meta",
 )
 # Offsets are positions in the log, so no file can be dropped: all later records would move.
 CURSUS = Layout(
@@ -66,6 +99,7 @@ CURSUS = Layout(
     retain=None,
     delete_records=None,
     scrub="records",
+    ordinal=True,
 )
 CURSUS_BROKER = Layout(
     "cursus-broker",
@@ -92,6 +126,9 @@ KAFKA = Layout(
     retain=None,
     delete_records=None,
     scrub="checksums",
+    groups="Kafka keeps the offsets of its consumer groups in the topic __consumer_offsets, in a "
+    "form that is not read here. Ask the broker (kafka-consumer-groups --describe), then set them "
+    "in a native store with --reset-to.",
 )
 
 STORE_FILE = "store.json"
@@ -107,6 +144,14 @@ OBJECTS = Layout(
     compact=True,
     rewrite=True,
     scrub="checksums",
+    stores_all=True,
+    frames="slices",
+    rolls=False,
+    garbage=True,
+    requests=True,
+    tells_end=True,
+    identity=True,
+    state=None,
 )
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
@@ -114,5 +159,12 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 )
 READ_ONLY = tuple(layout.name for layout in LAYOUTS.values() if layout.atomic_for is None)
 """The layouts that only their broker writes."""
+DEFAULT = NATIVE
+"""What a store becomes unless another layout is asked for."""
 LAYOUT_NAMES = ("auto", *LAYOUTS)
 """What users may write: a layout, or ``auto`` to recognise it."""
+
+
+def layout_at_url(setting: str) -> str:
+    """What to ask for in an object store, where the default of the setting is no wish."""
+    return "auto" if setting == DEFAULT.name else setting

@@ -17,6 +17,7 @@ from ...format.frame import HEADERS_BIT, KEY, SPARSE, TIMESTAMPS, VALUE
 from ...format.frame_scan import StoredFrame, segment_frames
 from ...format.selection import Schemas
 from ...io.io_errors import typed_read_errors
+from ...layouts.registry import LAYOUTS
 from ...metadata.schema_files import RegisteredSchema, TopicSchemas
 from ...schema.fields import Field, SchemaVersion, dotted
 from ...schema.json_writer import json_values
@@ -65,11 +66,11 @@ def dump(
     are slices. Broker layouts have no frames; their records are shown. Exit code 1 if there is
     damage.
     """
-    found = 0
+    found, frames = 0, LAYOUTS[store.layout].frames
     for each in _partitions(store, topic, partition):
-        if store.layout == "native":
+        if frames == "files":
             entries = _native(store, topic, each, segment, with_records=records)
-        elif store.layout == "objects":
+        elif frames == "slices":
             entries = _objects(store, topic, each, segment, with_records=records)
         else:
             entries = _broker(store, topic, each, segment)

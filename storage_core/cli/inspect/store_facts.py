@@ -9,6 +9,7 @@ from typing import Any
 from ...checks.inspect import contents, time_order
 from ...errors import StorageError
 from ...format.file_names import segments_directory
+from ...layouts.registry import LAYOUTS
 from ...metadata.schema_files import RegisteredSchema
 from ...metadata.topic_file import TopicFile
 from ...segments.listing import list_segments
@@ -169,7 +170,8 @@ def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -
         for found in store.segments(topic, partition)
     ]
     due = recovery_due(store, topic, partition)
-    in_order = _times_in_order(store, segments) if times and store.layout == "native" else None
+    in_files = LAYOUTS[store.layout].frames == "files"
+    in_order = _times_in_order(store, segments) if times and in_files else None
     skipped = tuple(store.skipped(topic, partition))
     return PartitionFacts(
         topic, partition, bounds.start, bounds.end, tuple(segments), due, in_order, skipped
@@ -178,10 +180,11 @@ def _facts_of_partition(store: Store, topic: str, partition: int, times: bool) -
 
 def _facts_of_segment(store: Store, topic: str, partition: int, found: SegmentInfo) -> SegmentFacts:
     inside = SegmentContents(found.end - found.base, None, None)
+    frames = LAYOUTS[store.layout].frames
     try:
-        if store.layout == "native":
+        if frames == "files":
             inside = contents(store.vfs, found.path, found.base, found.end)
-        elif store.layout == "objects":
+        elif frames == "slices":
             inside = store.slice_contents(topic, partition, found) or inside
         elif _is_compacted(store, found.path):
             batches = store.read(topic, partition, found.base, found.end, columns=["offset"])

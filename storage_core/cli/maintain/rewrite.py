@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ...config import CODECS, Compression
+from ...layouts.registry import LAYOUTS
 from ...maintenance.report import NOTHING_SEALED, UpkeepReport
 from ...store.store import Store
 from ..common import arguments, output
@@ -29,8 +30,8 @@ def roll(store: Store, topic: str | None, partition: int | None) -> None:
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs a TOPIC.")
-    if store.layout == "objects":
-        output.note("There is nothing to seal: in layout objects no slice ever grows.")
+    if not LAYOUTS[store.layout].rolls:
+        output.note(f"There is nothing to seal: in layout {store.layout} no slice ever grows.")
         return
     output.note(_roll(store, store.topics() if topic is None else [topic], partition))
 
@@ -93,7 +94,7 @@ def compact(
     chosen = [name for name in _compacted(store, policy) if topic in (None, name)]
     if seal and how["dry_run"]:
         raise click.UsageError("--roll seals segments, and --dry-run changes nothing: pass one.")
-    if seal and store.layout != "objects":
+    if seal and LAYOUTS[store.layout].rolls:
         output.note(_roll(store, chosen))
 
     def work(**given: Any) -> Reports:

@@ -123,7 +123,7 @@ class Measures:
     def _since(self, part: _Partition, cutoff_us: int) -> tuple[float, float]:
         """Records and bytes that are not older than a time."""
         store = self._store
-        if store.layout == "objects":
+        if LAYOUTS[store.layout].frames == "slices":
             return self._slices_since(part, cutoff_us)
         older = store.end_of_older(part.topic, part.number, cutoff_us)
         first = part.start if older is None else max(older, part.start)
@@ -154,7 +154,7 @@ class Measures:
         return total
 
     def _position(self, part: _Partition, segment: SegmentInfo, offset: int) -> float:
-        if self._store.layout == "native":
+        if LAYOUTS[self._store.layout].frames == "files":
             offsets, positions = self._store.index_entries(part.topic, part.number, segment)
             at = int(np.searchsorted(offsets, offset, side="right")) - 1
             return float(positions[at]) if at >= 0 else 0.0
@@ -192,7 +192,7 @@ class Measures:
     def _time_of(self, part: _Partition, offset: int) -> int | None:
         """The time of the first record from an offset on; of a slice its smallest time."""
         store, name = self._store, "_timestamp"
-        if store.layout == "objects":
+        if LAYOUTS[store.layout].frames == "slices":
             holding = [each for each in part.segments if each.end > offset][:1]
             (bounds,) = store.time_bounds(part.topic, part.number, holding) or [None]
             return None if bounds is None else bounds.smallest
@@ -208,7 +208,7 @@ class Measures:
         yield Sample("cursus_pending_commits", len(pending))
         ages = [(now_us - commit.written_us) / 1e6 for commit in pending]
         yield Sample("cursus_pending_commit_oldest_seconds", max(0.0, *ages, 0.0))
-        if self._store.layout == "objects":
+        if LAYOUTS[self._store.layout].garbage:
             yield from self._garbage_samples()
             return
         jobs = self._store.staged_jobs()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ..._version import __version__
+from ...layouts.registry import LAYOUTS
 from ...schema.ddl import type_ddl
 from ..common.formatting import duration, moment, number, plural, settings_text, size
 from ..inspect.size_strips import axis_of
@@ -75,7 +76,7 @@ def _problems(report: StoreReport) -> str:
         return _card("Problems", '<p class="soft">The store was not checked (--no-check).</p>')
     if not report.problems:
         fine = '<span class="tag fine">none</span> Every byte was read; all checksums match.'
-        if report.layout != "native":
+        if LAYOUTS[report.layout].scrub != "checksums":
             fine = '<span class="tag fine">none</span> Every record was read. This layout has no '
             fine += "checksums, so changed bytes inside a value cannot be found."
         return _card("Problems", f"<p>{fine}</p>")

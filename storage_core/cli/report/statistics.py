@@ -13,6 +13,7 @@ from ...config import CODECS
 from ...errors import StorageError
 from ...format.frame_scan import segment_frames
 from ...format.record_sizes import record_bounds
+from ...layouts.registry import LAYOUTS
 from ...schema.rows import row_bounds
 from ...store.store import Store
 from ...types import Int64s, Integers, Problem
@@ -114,14 +115,15 @@ def _frames_of(
     store: Store, partitions: Sequence[PartitionFacts], advance: Advance
 ) -> tuple[Flow | None, Compression | None]:
     seen: list[tuple[int, int, int, int]] = []
-    if store.layout == "objects":
+    frames = LAYOUTS[store.layout].frames
+    if frames == "slices":
         # Commits tell the times of slices; the codecs of frames would cost a read of everything.
         for segment in (each for partition in partitions for each in partition.segments):
             if segment.first_time is not None and segment.last_time is not None:
                 times = (segment.first_time, segment.last_time)
                 seen.append((*times, segment.records, segment.size))
         return (_flow(np.array(seen, dtype=np.int64)) if seen else None), None
-    if store.layout != "native":
+    if frames is None:
         return None, None
     codecs: Counter[str] = Counter()
     body = raw = 0

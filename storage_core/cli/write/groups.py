@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from ...layouts.registry import LAYOUTS
 from ...store.store import Store
 from ..common import arguments, output, times
 from ..common.formatting import number, plural
@@ -15,11 +16,6 @@ from ..inspect.overview import show_lags
 from ..inspect.store_facts import consumer_lags
 
 Target = str | int | times.When
-_IN_KAFKA = (
-    "Kafka keeps the offsets of its consumer groups in the topic __consumer_offsets, in a form "
-    "that is not read here. Ask the broker (kafka-consumer-groups --describe), then set them in a "
-    "native store with --reset-to."
-)
 
 
 def _target(text: str) -> Target:
@@ -84,8 +80,8 @@ def groups(
         show_lags(found)
     if target is not None:
         output.note(f"the offsets of group {group} are set in {plural(len(found), 'partition')}")
-    elif not found and store.layout == "kafka":
-        output.error(_IN_KAFKA)
+    elif not found and (elsewhere := LAYOUTS[store.layout].groups) is not None:
+        output.error(elsewhere)
     elif not found and group is None:
         output.note(
             "No consumer group has committed offsets here. A stream does with the option "
