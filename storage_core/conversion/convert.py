@@ -28,11 +28,12 @@ from ..format.columns import make_columns
 from ..format.numbers import numbers_of
 from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
+from ..layouts.registry import LAYOUTS
 from ..store.store import Store
 from ..types import Int64s, IsolationLevel, OffsetRange
 from .comparison import first_difference
 from .progress import Progress, ProgressReporter, SourcePartition, source_partitions
-from .topic_copy import OURS, CopyOptions, TopicCopy, TypedAs, copy_of
+from .topic_copy import CopyOptions, TopicCopy, TypedAs, copy_of
 
 _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
@@ -107,10 +108,10 @@ def convert(
             raise ConversionError(
                 f"{reading.path} cannot be converted into itself. Choose another target."
             )
-        if renumber and writing.layout == "objects":
+        if renumber and LAYOUTS[writing.layout].state is None:
             raise ConversionError(
-                f"{writing.path} is a store of objects, which keeps the offsets of the source. "
-                "Convert without renumbering."
+                f"{writing.path} is a store of {writing.layout}, which keeps the offsets of the "
+                "source. Convert without renumbering."
             )
         options = CopyOptions(frozenset(dropped), renumber, typed_as)
         conversion = _Conversion(reading, writing, options)
@@ -127,8 +128,8 @@ class _Conversion:
         self._options = options
         self._renumber = options.renumber
         self._copies: dict[str, TopicCopy] = {}
-        self._native = target.layout in OURS
-        self._state = f"{'meta' if target.layout == 'native' else '.cursus-spark'}/convert"
+        self._layout = LAYOUTS[target.layout]
+        self._state = f"{self._layout.state}/convert"
 
     def exclusive(self) -> ExitStack:
         """Lock the target against other conversions.
@@ -136,7 +137,7 @@ class _Conversion:
         A store of objects has no locks: there an append of records with offsets refuses to follow
         records that it does not know.
         """
-        if self._target.layout == "objects":
+        if self._layout.state is None:
             return ExitStack()
         target, lock = self._target.vfs, f"{self._state}.lock"
         ensure_lock_file(target, lock)
@@ -153,12 +154,12 @@ class _Conversion:
             self._copies[topic] = copy_of(self._source, self._target, topic, self._options)
         for copy in self._copies.values():
             copy.make_topic()
-        for part in parts if self._native else ():
+        for part in parts if self._layout.stores_all else ():
             # A crashed conversion may have left records above the high watermark: publish them.
             self._target.append_columns(part.topic, part.partition, _NOTHING)
         starts = [self._resume(part) for part in parts]
         report = ProgressReporter(parts, progress)
-        if not self._native:
+        if not self._layout.stores_all:
             for part, start in zip(parts, starts, strict=True):
                 self._check(part, start, report)
         copied = [
@@ -222,7 +223,7 @@ class _Conversion:
     def _check(self, part: SourcePartition, start: int, report: ProgressReporter) -> None:
         """Raise for what the target cannot store, before anything is copied."""
         due = self._target.offsets(part.topic, part.partition).end
-        if self._target.layout != "cursus" and due == 0:
+        if due == 0 and not self._layout.ordinal:
             due = start
         for piece in self._pieces(part, start):
             offsets = self._offsets(part, piece)
@@ -257,9 +258,12 @@ class _Conversion:
             self._target.append_columns(part.topic, part.partition, columns)
             copied += columns.count
             report("copy", part, int(offsets[-1]) + 1)
-        if not self._renumber and not len(part.range) and part.range.end:
-            # Otherwise the next record would get an offset that a deleted record had.
-            begin = replace(_NOTHING, offsets=np.array([part.range.end]))
+        have, end = self._target.offsets(part.topic, part.partition).end, part.range.end
+        behind = have < end if self._layout.stores_all else not len(part.range) and end
+        if behind and not self._renumber:
+            # Otherwise the next record would get an offset that a deleted record or the marker of a
+            # transaction had, and a consumer may have committed the offset after it.
+            begin = replace(_NOTHING, offsets=np.array([end]))
             self._target.append_columns(part.topic, part.partition, begin)
         return copied
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..errors import PartitionNotFoundError
 from ..store.reads import StoreReads
 from ..types import Int64s, OffsetRange
 
+_log = logging.getLogger("storage_core")
 Phase = Literal["check", "copy", "verify"]
 
 
@@ -45,9 +48,16 @@ class SourcePartition(NamedTuple):
 
 
 def source_partitions(source: StoreReads, topic: str) -> Iterator[SourcePartition]:
-    """The partitions of a topic as they are now."""
+    """The partitions of a topic as they are now.
+
+    Those that a Kafka broker has on another disk are left out, with a warning.
+    """
     for partition, end in enumerate(source.visible_ends(topic)):
-        start = min(source.offsets(topic, partition).start, end)
+        try:
+            start = min(source.offsets(topic, partition).start, end)
+        except PartitionNotFoundError as error:
+            _log.warning("%s-%d is not converted: %s", topic, partition, error)
+            continue
         segments = source.segments(topic, partition, by_names=True)
         offsets = np.array([*(found.base for found in segments), end], dtype=np.int64)
         bytes_before = np.cumsum([0, *(found.size for found in segments)])

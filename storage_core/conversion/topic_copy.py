@@ -10,16 +10,17 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConversionError, UnsupportedColumnError
-from ..format.columns import Columns, make_columns
+from ..format.columns import TIMESTAMP, Columns, make_columns
 from ..format.numbers import numbers_of
 from ..format.record_sizes import check_sizes
 from ..format.selection import RECORD_FIELDS
+from ..layouts.registry import LAYOUTS
 from ..schema import keys
 from ..schema.conform import conform
 from ..schema.fields import Field, SchemaVersion
@@ -31,9 +32,9 @@ from .comparison import floats_as_bits, without_empties
 from .progress import SourcePartition
 
 TypedAs = Literal["json"]
-OURS = ("native", "objects")
-"""Layouts that store every column, and any offset."""
 _NO_LIMIT = 1 << 30
+_NO_TIME = pa.scalar(-1000, TIMESTAMP)
+Batch = TypeVar("Batch", pa.Table, pa.RecordBatch)
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,13 @@ class TopicCopy(ABC):
         self._target = target
         self._topic = topic
         self._options = options
-        self._native = target.layout in OURS
+        self._is_timed = "timestamp" in LAYOUTS[source.layout].columns
+        self._native = LAYOUTS[target.layout].stores_all
 
     def make_topic(self) -> None:
         """Create the topic in the target, or check the one that is there."""
         found = self._source.topic(self._topic)
-        native = self._source.layout in OURS and self._native
+        native = LAYOUTS[self._source.layout].stores_all and self._native
         settings = dict(found.settings) if native else {}
         made = self._create(found.partitions, settings)
         if made < found.partitions:
@@ -138,19 +140,26 @@ class RecordCopy(TopicCopy):
         return make_columns(
             table["value"],
             None if "key" in drop else table["key"],
-            table["timestamp"] if timed else None,
+            self._with_times(table)["timestamp"] if timed else None,
             None if "headers" in drop else table["headers"],
             now_us=self._target.vfs.now_us(),
             max_record_bytes=_max_record_bytes(self._target, self._topic),
         )
 
+    def _with_times(self, batch: Batch) -> Batch:
+        """Where records have times, one without has -1 millisecond, as Kafka's consumers see it."""
+        at = batch.schema.get_field_index("timestamp")
+        if not self._is_timed or not batch.column(at).null_count:
+            return batch
+        return batch.set_column(at, "timestamp", pc.fill_null(batch.column(at), _NO_TIME))
+
     def comparable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         drop = self._options.drop
         names = [name for name in ("key", "headers") if name not in drop]
-        if self._source.layout in OURS and self._native and "timestamp" not in drop:
+        if self._is_timed and self._native and "timestamp" not in drop:
             names.append("timestamp")
         names += ["value"] if self._options.renumber else ["value", "offset"]
-        chosen = batch.select(names)
+        chosen = self._with_times(batch).select(names)
         return chosen if self._native else without_empties(chosen)
 
 
@@ -292,7 +301,7 @@ class JsonCopy(RecordCopy, _TypedSource):
 
 
 def _max_record_bytes(target: Store, topic: str) -> int:
-    if target.layout not in OURS:
+    if not LAYOUTS[target.layout].stores_all:
         return _NO_LIMIT
     return target.topic(topic).config(target.config).max_record_bytes
 

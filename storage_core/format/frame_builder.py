@@ -11,13 +11,20 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..io.parallel import map_on_processors
-from ..types import TIMESTAMP_APPENDED
+from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
 from .columns import Columns, concat_columns
 from .frame import MAX_SPAN, DraftFrame, EncodedFrame, draft_frame, finish_frame
 from .record_sizes import fitting_rows
+from .sparse_index import NO_TIMESTAMP
 
 # Whoever copies frames joins smaller ones: a frame of one record costs 284 bytes and 20 us a read.
 SMALL_FRAME_BYTES = 128 << 10
+
+
+NO_RECORDS = Columns(
+    0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.zeros(1, dtype=np.int64)
+)
+"""What is in a frame that only covers a hole."""
 
 
 class FramePlace(NamedTuple):
@@ -59,6 +66,20 @@ def encode_frames(
         frames.append(frame)
         stored += frame.header.length
     return frames
+
+
+def hole_frame(span: int, place: FramePlace) -> EncodedFrame:
+    """A frame without a record: no record will ever get the offsets that it covers."""
+    return finish_frame(
+        draft_frame(
+            NO_RECORDS,
+            relative_offset=place.offset - place.segment_base,
+            recovery_point=max(0, place.recovery_point - place.segment_base),
+            compression="none",
+            level=0,
+            span=span,
+        )
+    )
 
 
 def rows_for_one_frame(columns: Columns, row: int, config: StoreConfig) -> int:

@@ -11,7 +11,7 @@ from ..config import MIB, StoreConfig
 from ..errors import InvalidRecordError
 from ..format.columns import Columns
 from ..format.frame import MAX_SPAN, EncodedFrame
-from ..format.frame_builder import FramePlace, encode_frames
+from ..format.frame_builder import FramePlace, encode_frames, hole_frame
 from ..format.lock_state import PartitionState
 from ..io.byte_source import MappedSource
 from ..io.durable import link_over_empty, sync_file
@@ -109,7 +109,7 @@ class Tail:
         if columns.offsets is not None and len(columns.offsets):
             self._begin_at(columns.offsets)
             if not columns.count:
-                self._writable_segment()  # its name is the log start offset
+                self._skip_to(int(columns.offsets[0]))
         synced = self._config.syncs_each_append
         most = _SYNCED_WRITE_BYTES if synced else _WRITE_BYTES
         row = 0
@@ -146,6 +146,14 @@ class Tail:
         if frame.header.length > active.room():
             self.roll()
             active = self._writable_segment()
+    def _skip_to(self, offset: int) -> None:
+        """Let no record have the offsets before this one."""
+        active = self._writable_segment()  # of an empty log, its name is the log start offset
+        if self.end < offset:
+            place = FramePlace(self.end, active.base, self.recovery_point)
+            active.write([hole_frame(offset - self.end, place)])
+            self.end = active.end_offset
+
         moved = frame.moved(
             relative_offset=self.end - active.base,
             recovery_point=max(0, self.recovery_point - active.base),

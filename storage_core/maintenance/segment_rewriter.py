@@ -16,20 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ..config import CODECS, StoreConfig
-from ..format.columns import Columns
 from ..format.frame import MAX_SPAN, EncodedFrame, draft_frame, finish_frame
-from ..format.frame_builder import SMALL_FRAME_BYTES, FrameBuilder
+from ..format.frame_builder import NO_RECORDS, SMALL_FRAME_BYTES, FrameBuilder
 from ..format.frame_scan import StoredFrame
 from ..format.selection import Schemas
-from ..format.sparse_index import NO_TIMESTAMP, IndexBuilder
+from ..format.sparse_index import IndexBuilder
 from ..io.durable import write_all
-from ..types import TIMESTAMP_SUPPLIED, Int64s
+from ..types import Int64s
 from ..vfs import Buffer, Vfs
 
 _WRITE_BYTES = 4 << 20
-_NOTHING = Columns(
-    0, NO_TIMESTAMP, TIMESTAMP_SUPPLIED, None, None, None, np.zeros(1, dtype=np.int64)
-)
 
 
 class Rewritten(NamedTuple):
@@ -98,7 +94,7 @@ class FrameRewriter(ABC):
         """Write what waits as one frame. A hole alone waits for more records, unless ``holes``."""
         if self._covered == self._end or not (self._waiting.rows or holes):
             return
-        columns, codec, deltas = _NOTHING, 0, None
+        columns, codec, deltas = NO_RECORDS, 0, None
         if self._waiting.rows:
             columns, codec = self._waiting.take_all(), self._form[0]
             assert columns.offsets is not None

@@ -310,6 +310,8 @@ class ObjectEngine:
                 return None
             published = max(last, state.published or 0)
             return Draft(Commit(schemas=new, published=published, written_at=self._now()))
+        if not run.frames:
+            return OffsetRange(end, end)
 
         log.commit(build)
 
@@ -318,8 +320,6 @@ class ObjectEngine:
         known = self._catalog.require(topic, log.state())
         self._check(topic, known, columns)
         end = _partition(log, partition).end
-        if not columns.count:
-            return OffsetRange(end, end)
         run = encode_run(columns, known.config(self._config), end)
         placed, frames = run.placed("", 0)[0]._replace(index_bytes=0, time_index_bytes=0), []
         if run.size <= INLINE_BYTES:

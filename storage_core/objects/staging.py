@@ -32,7 +32,7 @@ from ..errors import InvalidCommitError
 from ..format.columns import Columns
 from ..format.file_names import is_name
 from ..format.frame import EncodedFrame
-from ..format.frame_builder import FramePlace, encode_frames
+from ..format.frame_builder import FramePlace, encode_frames, hole_frame
 from ..format.sparse_index import IndexBuilder, encode_entries, seal
 from ..metadata.topic_file import TopicFile
 from ..vfs import Buffer, Vfs
@@ -127,9 +127,11 @@ class FrameRun:
 def encode_run(columns: Columns, config: StoreConfig, start: int = 0) -> FrameRun:
     """All records of an append as one slice; those with offsets of their own count from ``start``.
 
-    A hole before the first of them belongs to the slice.
+    A hole before the first of them belongs to the slice. Without records, it is the slice.
     """
     run = FrameRun(config.index_interval_bytes)
+    if not columns.count and columns.offsets is not None and columns.offsets[0] > start:
+        run.add(hole_frame(int(columns.offsets[0]) - start, FramePlace(start, start, 0)))
     for frame in encode_frames(
         columns, 0, FramePlace(start, start, 0), room=_any_size, most=_ANY, config=config
     ):
