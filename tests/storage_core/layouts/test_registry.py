@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from storage_core.errors import (
     NotWritableError,
     UnsupportedColumnError,
 )
-from storage_core.layouts.registry import LAYOUTS, READ_ONLY, Layout
+from storage_core.layouts.registry import LAYOUTS, READ_ONLY, Layout, layout_at_url
 from tests.support.paths import ROOT
 
 COLUMNS = {"key": b"k", "value": b"v", "headers": {"producer": b"p"}, "timestamp": 1}
@@ -167,6 +168,46 @@ def test_the_page_of_maintenance_says_what_each_layout_can_do() -> None:
     (retain,) = [cells for name, cells in shown.items() if "`retain`" in name]
     by_files = [name for name, cell in retain.items() if "files' times" in cell]
     assert sorted(by_files) == sorted(each.name for each in LISTED if each.retain == "file times")
+
+
+def comparisons_with_layouts(source: str) -> list[int]:
+    """The lines where something called layout is compared, or its name is looked for in a list."""
+    kinds = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], kinds):
+            sides = (node.left, *node.comparators)
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in sides]
+            if any(name.endswith("layout") for name in names):
+                found.append(node.lineno)
+    return found
+
+
+def test_only_the_choice_of_an_engine_knows_layouts_by_name() -> None:
+    """Others ask for an ability, so that a new layout is a folder and a line of the table."""
+    assert comparisons_with_layouts('if store.layout == "native":\n    pass') == [1]
+    assert comparisons_with_layouts("x = layout not in OURS") == [1]
+    assert comparisons_with_layouts("LAYOUTS[store.layout].rolls and layout.frames is None") == []
+    allowed = {ROOT / "storage_core/store/open_directory.py"}
+    modules = [*(ROOT / "storage_core").rglob("*.py"), *(ROOT / "cursus_spark").rglob("*.py")]
+    assert [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(modules)
+        if path not in allowed and path.parent.name != "layouts"
+        for line in comparisons_with_layouts(path.read_text(encoding="utf-8"))
+    ] == []
+
+
+def test_abilities_fit_together() -> None:
+    for layout in LISTED:
+        assert (
+            layout.stores_all == (set(layout.columns) == set(COLUMNS)) or layout.name in READ_ONLY
+        )
+        assert layout.tells_end or not layout.identity
+        assert layout.rolls == (layout.frames != "slices")
+        assert (layout.groups is None) or layout.name in READ_ONLY
+    assert layout_at_url(StoreConfig().layout) == "auto"
+    assert layout_at_url("objects") == "objects"
 
 
 def test_the_page_of_the_command_line_lists_all_layouts() -> None:
