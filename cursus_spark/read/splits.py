@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     Int64s: TypeAlias = npt.NDArray[np.int64]
 
+# Nor for these records: compressed ones stand in few bytes, and take as long as others.
+_RECORDS_WORTH_A_TASK = 250_000
 MIB = 1 << 20
 # To read this much takes about as long as to start a task: below it, more tasks do not help.
 _WORTH_A_TASK = 16 * MIB
@@ -133,7 +135,8 @@ def _task_count(line: _Line, heaviest: int, min_partitions: int | None, parallel
     if wanted > parallelism:
         wanted = -(-wanted // parallelism) * parallelism  # no core idles in the last round
     else:
-        wanted = max(wanted, min(parallelism, weight // _WORTH_A_TASK))
+        worth = max(weight // _WORTH_A_TASK, int(line.records[-1]) // _RECORDS_WORTH_A_TASK)
+        wanted = max(wanted, min(parallelism, worth))
     return min(max(wanted, min_partitions or 1), _MOST_TASKS, int(line.records[-1]))
 
 

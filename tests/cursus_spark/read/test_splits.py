@@ -137,6 +137,13 @@ def test_medium_reads_use_the_cores(mib: int, cores: int, tasks: int) -> None:
     assert max(sizes(found)) - min(sizes(found)) <= 64 * 1024
 
 
+@pytest.mark.parametrize(("records", "tasks"), [(400_000, 1), (500_000, 2), (2_000_000, 4)])
+def test_compressed_reads_use_the_cores_for_their_records(records: int, tasks: int) -> None:
+    """Two million records of 100 bytes that a codec has made 5 MB take as long as 200 MB."""
+    splits = [split("t", p, 0, records // 4, size=2) for p in range(4)]
+    assert len(plan_tasks(splits, cuts=index(200, 2), parallelism=4)) == tasks
+
+
 def test_large_reads_leave_no_core_idle_in_the_last_round() -> None:
     whole = split("t", 0, 0, 9 * 128 * 1024, size=1024)
     assert len(plan_tasks([whole], cuts=index(4, 1024))) == 9
