@@ -95,7 +95,7 @@ class PublishedTopics:
         watermark = newest.watermark
         ends = tuple(watermark.end(partition) for partition in range(found.partitions))
         published = Published(ends, watermark.schema)
-        if newest.is_settled:
+        if newest.has_both_slots:
             return published
         # The other slot is torn: it may have been the newest, until it was damaged.
         with suppress(RecoveryNeededError):

@@ -53,10 +53,10 @@ def read(
     writer, so the caller does not hold the topic's lock.
     """
     found = newest(vfs, topic, topic_uuid)
-    if found is not None and not found.is_settled and timeout_ms is not None:
+    if found is not None and not found.has_both_slots and timeout_ms is not None:
         with locked(vfs, lock_of(topic), timeout_ms):
             found = newest(vfs, topic, topic_uuid)
-    return found.watermark if found is not None and found.is_settled else None
+    return found.watermark if found is not None and found.has_both_slots else None
 
 
 def newest(vfs: Vfs, topic: str, topic_uuid: bytes) -> Slots | None:
@@ -85,7 +85,7 @@ def _newest(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:
         if len(data) > slots.USUAL_BYTES:
             data = vfs.pread(fd, min(vfs.fstat(fd).size, _MAX_BYTES), 0)
         found = slots.unpack(data)
-        if (found is not None and found.is_settled) or data == before:
+        if (found is not None and found.has_both_slots) or data == before:
             break
         before = data
     return found if found is not None and found.watermark.topic_uuid == topic_uuid else None
@@ -116,7 +116,7 @@ def publish(
         try:
             with opened(vfs, path_of(topic), "write") as fd:
                 current = _newest(vfs, fd, topic_uuid)
-                if current is None or not current.is_settled:
+                if current is None or not current.has_both_slots:
                     return False
                 known = current.watermark
                 wanted = known.raised(ends, _later(known.schema, schema))

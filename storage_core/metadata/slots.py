@@ -28,6 +28,8 @@ _EARLIER = {1: _EARLIER_HEAD.size, 2: _EARLIER_HEAD.size + 4}
 """Bytes before the ends in the forms of earlier releases."""
 _NUMBER = struct.Struct(">I")
 _BLOCK = 4096
+_MOST_GENERATIONS = 1 << 63
+"""No log lives to see as many. A slot that claims more would leave no room for a next one."""
 USUAL_BYTES = 2 * _BLOCK
 """The size of a file of up to 506 partitions."""
 MAX_PARTITIONS = 100_000
@@ -64,7 +66,7 @@ class Slots(NamedTuple):
 
     watermark: Watermark
     generation: int
-    is_settled: bool
+    has_both_slots: bool
     """Whether all of the file is whole. Otherwise the other slot may be newer already."""
     half: int
     """Bytes of each half; 0 in a file of an earlier release."""
@@ -100,12 +102,12 @@ def unpack(data: bytes) -> Slots | None:
     whole = [slot for slot in found if slot is not None]
     if not whole:
         earlier = _unpack_earlier(data)
-        return None if earlier is None else Slots(earlier, 0, is_settled=True, half=0)
+        return None if earlier is None else Slots(earlier, 0, has_both_slots=True, half=0)
     generation, count, schema, topic_uuid = max(whole)
     start = position(generation, half) + _HEAD.size
     ends = struct.unpack_from(f">{count}Q", data, start)
     watermark = Watermark(topic_uuid, ends, schema or None)
-    return Slots(watermark, generation, is_settled=len(whole) == 2, half=half)
+    return Slots(watermark, generation, has_both_slots=len(whole) == 2, half=half)
 
 
 def _unpack_slot(data: bytes, number: int, half: int) -> tuple[int, int, int, bytes] | None:
@@ -120,6 +122,7 @@ def _unpack_slot(data: bytes, number: int, half: int) -> tuple[int, int, int, by
         or version != _VERSION
         or end + _NUMBER.size > start + half
         or generation % 2 != number
+        or generation >= _MOST_GENERATIONS
         or crc32c(memoryview(data)[start:end]) != _NUMBER.unpack_from(data, end)[0]
     ):
         return None

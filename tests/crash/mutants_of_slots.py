@@ -25,19 +25,19 @@ def _over_the_newest(generation: int, half: int) -> int:
 def _first_whole(data: bytes) -> Slots | None:
     """Whichever slot comes first."""
     found = _unpack(data)
-    if found is None or not found.half or not found.is_settled:
+    if found is None or not found.half or not found.has_both_slots:
         return found
     first = _unpack(data[: found.half] + bytes(found.half))
-    return found if first is None else first._replace(is_settled=True)
+    return found if first is None else first._replace(has_both_slots=True)
 
 
 def _one_look(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:  # noqa: ARG001
     return _unpack(vfs.pread(fd, vfs.fstat(fd).size, 0))
 
 
-def _settled_look(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:
+def _look_as_if_whole(vfs: Vfs, fd: int, topic_uuid: bytes) -> Slots | None:
     found = _newest(vfs, fd, topic_uuid)
-    return None if found is None else found._replace(is_settled=True)
+    return None if found is None else found._replace(has_both_slots=True)
 
 
 def _always_one(vfs: Vfs, fd: int, current: Slots, wanted: Watermark, count: int) -> bool:  # noqa: ARG001
@@ -75,7 +75,7 @@ SLOTS: dict[str, Mutant] = {
         replaced(replace_file, _in_place, by=(high_watermark._replace,)), "torn reads"
     ),
     "writers believe the slot that a damaged one left": Mutant(
-        replaced(high_watermark._newest, _settled_look, by=(high_watermark.publish,)),
+        replaced(high_watermark._newest, _look_as_if_whole, by=(high_watermark.publish,)),
         "damaged slots",
     ),
     "a commit of several partitions is in one slot": Mutant(

@@ -100,8 +100,8 @@ def _step_through(
             break
         jumps = _JUMPS[pairs[at]].astype(np.int64)
         if not jumps.all():
-            odd = np.flatnonzero(jumps == 0)
-            jumps[odd] = _long_jumps(numbers, at[odd])
+            unknown = np.flatnonzero(jumps == 0)
+            jumps[unknown] = _long_jumps(numbers, at[unknown])
         steps.append((names, at))
         at = at + jumps
     return _in_order(steps, counts), counts, finals

@@ -49,13 +49,13 @@ EARLIER_TYPED = bytes.fromhex(
 
 def test_watermark_has_these_bytes() -> None:
     assert pack(Watermark(UUID_BYTES, ENDS), 3).hex() == BYTES.hex()
-    assert unpack(BYTES) == Slots(Watermark(UUID_BYTES, ENDS), 5, is_settled=True, half=4096)
+    assert unpack(BYTES) == Slots(Watermark(UUID_BYTES, ENDS), 5, has_both_slots=True, half=4096)
 
 
 @pytest.mark.parametrize(("data", "schema"), [(EARLIER, None), (EARLIER_TYPED, 5)])
 def test_files_of_earlier_releases_are_read(data: bytes, schema: int | None) -> None:
     watermark = Watermark(UUID_BYTES, ENDS, schema)
-    assert unpack(data) == Slots(watermark, 0, is_settled=True, half=0)
+    assert unpack(data) == Slots(watermark, 0, has_both_slots=True, half=0)
     for bit, flipped in flips(data):
         assert unpack(flipped) is None, bit
     for size in range(len(data)):
@@ -72,7 +72,7 @@ def test_every_bit_flip_of_a_slot_leaves_the_other_one(schema: int | None) -> No
             torn[number] = flipped
             found = unpack(b"".join(slot.ljust(4096, b"\0") for slot in torn))
             assert found is not None, bit
-            assert (found.watermark, found.is_settled) == (left, False), bit
+            assert (found.watermark, found.has_both_slots) == (left, False), bit
 
 
 def test_every_truncation_is_detected() -> None:
@@ -80,7 +80,7 @@ def test_every_truncation_is_detected() -> None:
     assert whole is not None
     for size in (*range(120), *range(4000, 4300), *range(8000, 8192)):
         found = unpack(BYTES[:size])
-        assert found is None or not found.is_settled, size
+        assert found is None or not found.has_both_slots, size
 
 
 def test_slots_have_blocks_of_their_own_and_turns() -> None:
@@ -290,7 +290,7 @@ def test_a_torn_slot_hides_at_most_the_last_append_until_a_writer_recovers_the_t
     assert store.visible_ends(TOPIC) == (3, 1)
     found = unpack((tmp_path / "topics/t/watermark").read_bytes())
     assert found is not None
-    assert found.is_settled
+    assert found.has_both_slots
     assert errors(store) == []
 
 
@@ -341,7 +341,7 @@ def test_the_first_append_rewrites_the_file_of_an_earlier_release(
     assert values(store, 1) == [b"c", b"d"]
     found = unpack(file.read_bytes())
     assert found is not None
-    assert (found.half, found.is_settled) == (4096, True)
+    assert (found.half, found.has_both_slots) == (4096, True)
     assert values(store)[:2] + values(store)[-1:] == [b"a", b"b", b"e"]
     assert errors(store) == []
 
@@ -419,7 +419,7 @@ def test_ends_are_lowered_also_while_another_writer_is_in_the_middle_of_a_slot(
     vfs.hook = None
     found = newest(vfs, TOPIC, uid)
     assert found is not None
-    assert (found.watermark.ends, found.is_settled) == ((1, 1), True)
+    assert (found.watermark.ends, found.has_both_slots) == ((1, 1), True)
 
 
 def test_a_slot_that_is_being_written_is_not_taken_for_a_lost_file(tmp_path: Path) -> None:
@@ -485,3 +485,20 @@ def test_readers_beside_writers_at_the_smallest_steps() -> None:
 @pytest.mark.long
 def test_readers_beside_writers_at_the_smallest_steps_many_times() -> None:
     assert sum(torn_reads(seed) for seed in range(40)) == 40 * 3600
+
+
+def test_a_generation_without_a_next_one_is_not_believed(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    store.append(TOPIC, 0, [b"a"])
+    store.close()
+    watermark = Watermark(store.topic(TOPIC).uuid.bytes, (1,))
+    slots = [pack_slot(watermark, 2**64 - 2), pack_slot(watermark, 2**64 - 1)]
+    assert unpack(b"".join(slot.ljust(4096, b"\0") for slot in slots)) is None
+    file = tmp_path / "topics/t/watermark"
+    file.write_bytes(b"".join(slot.ljust(4096, b"\0") for slot in slots))
+    again = reopen(tmp_path)
+    assert again.append(TOPIC, 0, [b"b"]).start == 1
+    assert values(reopen(tmp_path)) == [b"a", b"b"]
+    found = unpack(file.read_bytes())
+    assert found is not None
+    assert found.generation < 100
