@@ -131,8 +131,8 @@ class RowFiles:
         # The broker expects no new record in a compacted file.
         return self.next_file(found) if end.compacted and end.offset > end.base else found
 
-    def append(self, target: Target, columns: Columns) -> Target:
-        """Write records durably, rolling before a file would pass its limit.
+    def append(self, target: Target, columns: Columns, *, sync: bool) -> Target:
+        """Write records, rolling before a file would pass its limit; durably if ``sync`` is set.
 
         All is encoded before anything is written: a record that cannot be stored leaves nothing.
         """
@@ -140,9 +140,9 @@ class RowFiles:
             target = self._begin_at(target, columns.offsets)
         for piece in self._pieces(columns, target):
             if piece.new_file:
-                target = self.next_file(target)
-            target = self._write(target, piece)
-        self._raise_watermark(target.offset)
+                target = self.next_file(target, sync=sync)
+            target = self._write(target, piece, sync=sync)
+        self._raise_watermark(target.offset, sync=sync)
         return target
 
     def _begin_at(self, target: Target, offsets: Int64s) -> Target:
@@ -196,10 +196,10 @@ class RowFiles:
         data = memoryview(b"".join(records))
         return [_Piece(data, len(records), sizes, False, is_control=True)] if records else []
 
-    def next_file(self, target: Target) -> Target:
+    def next_file(self, target: Target, *, sync: bool = True) -> Target:
         """Start another file after ``target``."""
         number = target.number + 1 if self._layout.ordinal else target.offset
-        return self._create(target.path.rpartition("/")[0], number, target.offset)
+        return self._create(target.path.rpartition("/")[0], number, target.offset, sync=sync)
 
     def sync(self, target: Target) -> None:
         """Make a file and its directories durable: its writer may have crashed before the sync."""
@@ -207,6 +207,14 @@ class RowFiles:
         directory = parent(target.path)
         self._vfs.fsync_dir(directory)
         sync_directories(self._vfs, directory)
+
+    def sync_all(self, target: Target) -> None:
+        """Make all files durable: those that ``fsync=none`` left to the kernel."""
+        directory = parent(target.path)
+        for path in (f"{directory}/{file.name}" for file in self._of.files()):
+            if path != target.path:
+                sync_file(self._vfs, path)
+        self.sync(target)
 
     def written(
         self, number: int, position: int, commit: Iterable[Columns], offset: int
@@ -285,12 +293,15 @@ class RowFiles:
         self.cut_bytes += size - position
         _log.warning("%s: cut %d bytes of a torn record.", path, size - position)
 
-    def _create(self, directory: str, number: int, offset: int) -> Target:
+    def _create(self, directory: str, number: int, offset: int, *, sync: bool = True) -> Target:
         name = self._of.file_name(number)
         path = f"{directory}/{name}"
         make_directories(self._vfs, directory)
-        create_file(self._vfs, path, b"")
-        self._vfs.fsync_dir(directory)
+        if sync:
+            create_file(self._vfs, path, b"")
+            self._vfs.fsync_dir(directory)
+        else:
+            self._vfs.close(self._vfs.open(path, "create"))
         return Target(path, number, offset, 0, offset)
 
     def _rows_that_fit(self, sizes: Integers, size: int) -> int:
@@ -307,20 +318,21 @@ class RowFiles:
         assert self._layout.encode is not None
         return memoryview(self._layout.encode(columns, self._of.topic, self._of.partition, offset))
 
-    def _write(self, target: Target, piece: _Piece) -> Target:
+    def _write(self, target: Target, piece: _Piece, *, sync: bool) -> Target:
         fd = self._vfs.open(target.path, "write")
         try:
             write_all(self._vfs, fd, [piece.data], target.size)
-            self._vfs.fsync(fd)
+            if sync:
+                self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)
         if self._layout.index_every is not None:
-            self._add_index_entries(target, piece, self._layout.index_every)
+            self._add_index_entries(target, piece, self._layout.index_every, sync=sync)
         return target._replace(
             size=target.size + len(piece.data), offset=target.offset + piece.rows
         )
 
-    def _add_index_entries(self, target: Target, piece: _Piece, every: int) -> None:
+    def _add_index_entries(self, target: Target, piece: _Piece, every: int, *, sync: bool) -> None:
         """Add an entry for each ``every``-th record. A broker trusts them: only to a whole index.
 
         Whole means one entry for every ``every`` records before, the last of them plausible.
@@ -342,11 +354,12 @@ class RowFiles:
             if size and not len(parse_rustlog_index(last, target.size).offsets):
                 return
             write_all(self._vfs, fd, [encode_index(entries)], size)
-            self._vfs.fsync(fd)
+            if sync:
+                self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)
 
-    def _raise_watermark(self, end: int) -> None:
+    def _raise_watermark(self, end: int, *, sync: bool) -> None:
         path = f"{self._of.topic}/partition_{self._of.partition}.hwm"
         if self._layout.isolated and self._vfs.stat(path) is not None:
-            replace_file(self._vfs, path, f"{end}\n".encode())
+            replace_file(self._vfs, path, f"{end}\n".encode(), sync=sync)

@@ -4,6 +4,11 @@ These layouts have no checksum, no high watermark and (most) no transactions, so
 smaller than the native one: whole records are durable and visible on return, and the next append
 cuts a torn record that a crash left. Of the broker's other files an append changes only a cursus
 ``.hwm``: it is raised, because it would hide the new records.
+
+With ``fsync=none`` an append syncs nothing, and says so in the lock file. The next writer that
+syncs, and every commit, first syncs all files of the partition: a power cut must not take earlier
+records and leave later ones, whose offsets would change in some layouts. ``interval`` syncs every
+append, because nothing hides the records until a later sync.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from ..commit.intents import PartitionIntent
 from ..config import StoreConfig
 from ..errors import ForeignRecordsError, UnsupportedColumnError, WriteFailedError
 from ..format.columns import Columns
+from ..io.durable import write_all
 from ..io.io_errors import closed_for_writing, is_harmless, write_failure
 from ..io.locks import ensure_lock_file, locked
 from ..layouts.broker_names import STATE_DIRECTORY
@@ -26,6 +32,9 @@ from ..types import ActiveFile, OffsetRange
 from .files import RowFiles, Target, Written
 from .layout import RowPartition
 from .segments import LAST_BYTES, RowSegments
+
+# What a lock file says of a partition; it begins with the place of a process id.
+_UNSYNCED = bytes(8) + b"unsynced"
 
 
 class RowLog:
@@ -68,8 +77,8 @@ class RowLog:
 
     @property
     def recovery_point(self) -> int:
-        """Offset up to which all records are durable: every append syncs."""
-        return self._target.offset
+        """Offset up to which all records are known to be durable."""
+        return 0 if self.config.syncs_never else self._target.offset
 
     @property
     def cut_bytes(self) -> int:
@@ -82,7 +91,7 @@ class RowLog:
         self._files.check_storable(columns)
 
     def append(self, columns: Columns) -> OffsetRange:
-        """Append records; durable and visible on return.
+        """Append records; visible on return, and durable unless the policy is ``fsync=none``.
 
         Raises:
             UnsupportedColumnError: a column has values that the layout cannot store.
@@ -93,7 +102,8 @@ class RowLog:
             first = self._target.offset
             if columns.offsets is not None and len(columns.offsets):
                 first = int(columns.offsets[0])  # an empty log begins where its records say
-            self._target = self._files.append(self._target, columns)
+            synced = not self.config.syncs_never
+            self._target = self._files.append(self._target, columns, sync=synced)
             return OffsetRange(first, first + columns.count)
 
     def recovered_end(self) -> int:
@@ -102,7 +112,9 @@ class RowLog:
             return self._target.offset
 
     def sync(self) -> None:
-        """Nothing to do: ``exclusive`` leaves nothing unsynced."""
+        """Make all records durable, whatever the policy. Only inside ``exclusive``."""
+        if self.config.syncs_never:
+            self._files.sync_all(self._target)
 
     def fingerprint(self) -> bytes:
         """The last bytes of the log. A broker's files have no identity: these stand for it."""
@@ -196,7 +208,7 @@ class RowLog:
         self._target = self._files.target()
         for columns in self._staged(intent):
             self._files.check(columns)
-            self._target = self._files.append(self._target, columns)
+            self._target = self._files.append(self._target, columns, sync=True)
 
     def _staged(self, intent: PartitionIntent) -> Iterator[Columns]:
         skip = intent.skip
@@ -208,7 +220,7 @@ class RowLog:
                 skip = max(0, skip - columns.count)
 
     def flush(self) -> None:
-        """Nothing waits: every append syncs."""
+        """Nothing waits: an append syncs, or with ``fsync=none`` nothing does."""
 
     def roll(self) -> bool:
         """Start a new segment file; False if the last one is empty."""
@@ -232,12 +244,13 @@ class RowLog:
             if self._poison is not None:
                 raise closed_for_writing(self._of.topic, self._of.partition, self._poison)
             try:
-                with self._locked():
+                with self._locked() as fd:
                     # A writer that waited while the topic was deleted must not recreate its files.
                     self._require_topic()
                     if not past_barrier:
                         self._barrier.require_none_pending(self._of.topic, self._of.partition)
                         self._find_target()
+                        self._note_policy(fd)
                     yield
             except OSError as error:
                 if not is_harmless(error):
@@ -256,10 +269,22 @@ class RowLog:
             yield
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[int]:
         ensure_lock_file(self._vfs, self._lock_path)
-        with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms):
-            yield
+        with locked(self._vfs, self._lock_path, self.config.lock_timeout_ms) as fd:
+            yield fd
+
+    def _note_policy(self, fd: int) -> None:
+        """Say in the lock file that records are unsynced, or sync those that a writer left so.
+
+        Not synced: what a power cut takes with it, it has also made true.
+        """
+        unsynced = self._vfs.pread(fd, len(_UNSYNCED), 0) == _UNSYNCED
+        if self.config.syncs_never and not unsynced:
+            write_all(self._vfs, fd, [_UNSYNCED], 0)
+        elif unsynced and not self.config.syncs_never:
+            self._files.sync_all(self._target)
+            self._vfs.truncate(fd, 0)
 
     def _find_target(self) -> None:
         """Find where the log ends, and sync it: its last writer may have crashed before the sync.
