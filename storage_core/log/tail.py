@@ -140,12 +140,6 @@ class Tail:
             self._drop_empty_segment()
             self.end = self.recovery_point = first
 
-    def write_frame(self, frame: EncodedFrame) -> None:
-        """Append a frame that a task encoded, with a new header for its place here."""
-        active = self._writable_segment()
-        if frame.header.length > active.room():
-            self.roll()
-            active = self._writable_segment()
     def _skip_to(self, offset: int) -> None:
         """Let no record have the offsets before this one."""
         active = self._writable_segment()  # of an empty log, its name is the log start offset
@@ -154,6 +148,12 @@ class Tail:
             active.write([hole_frame(offset - self.end, place)])
             self.end = active.end_offset
 
+    def write_frame(self, frame: EncodedFrame) -> None:
+        """Append a frame that a task encoded, with a new header for its place here."""
+        active = self._writable_segment()
+        if frame.header.length > active.room():
+            self.roll()
+            active = self._writable_segment()
         moved = frame.moved(
             relative_offset=self.end - active.base,
             recovery_point=max(0, self.recovery_point - active.base),

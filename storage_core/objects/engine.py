@@ -310,8 +310,6 @@ class ObjectEngine:
                 return None
             published = max(last, state.published or 0)
             return Draft(Commit(schemas=new, published=published, written_at=self._now()))
-        if not run.frames:
-            return OffsetRange(end, end)
 
         log.commit(build)
 
@@ -321,6 +319,8 @@ class ObjectEngine:
         self._check(topic, known, columns)
         end = _partition(log, partition).end
         run = encode_run(columns, known.config(self._config), end)
+        if not run.frames:
+            return OffsetRange(end, end)
         placed, frames = run.placed("", 0)[0]._replace(index_bytes=0, time_index_bytes=0), []
         if run.size <= INLINE_BYTES:
             # Without indexes: readers get all of it with one request.
