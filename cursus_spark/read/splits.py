@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     Int64s: TypeAlias = npt.NDArray[np.int64]
 
-# Nor for these records: compressed ones stand in few bytes, and take as long as others.
-_RECORDS_WORTH_A_TASK = 250_000
 MIB = 1 << 20
 # To read this much takes about as long as to start a task: below it, more tasks do not help.
 _WORTH_A_TASK = 16 * MIB
+# Nor for these records: compressed ones stand in few bytes, and take as long as others.
+_RECORDS_WORTH_A_TASK = 250_000
 # The cost of opening a file, in bytes that could be read in that time.
 _OPEN_COST = 64 * 1024
 # Tasks may exceed their share by this fraction, to end at the edge of a split.
