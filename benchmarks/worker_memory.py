@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, StructType
 from cursus_spark.datasource import CursusDataSource
 from cursus_spark.options.parse import parse_write_options
 from cursus_spark.schema import read_schema
+from cursus_spark.store import DriverStore
 from cursus_spark.write.task import write_rows
 
 from . import data
@@ -41,7 +42,7 @@ def write(path: str, records: str, watch: Callable[[], None]) -> None:
             watch()
             yield batch
 
-    write_rows(options, schema, None, "memory", batches())
+    write_rows(options, schema, None, "memory", batches(), DriverStore())
 
 
 def growth(task: Callable[[str, str, Callable[[], None]], None], path: str, what: str) -> int:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from storage_core import LayoutNotFoundError, Store, StoreConfig, TopicNotFoundError
+from storage_core import (
+    LayoutNotFoundError,
+    StorageError,
+    Store,
+    StoreConfig,
+    TopicNotFoundError,
+)
+from storage_core.arguments import local_path, store_url
 
-from .errors import cursus_error
+from .errors import CursusError, cursus_error
 
 if TYPE_CHECKING:  # a task that reads does not import the options of writes, nor the reverse
     from storage_core import Field, TopicFile
@@ -18,6 +25,30 @@ if TYPE_CHECKING:  # a task that reads does not import the options of writes, no
     from .options.write_options import StreamWriteOptions
 
 TopicPartition = tuple[str, int]
+_WITH_IDENTITY = ("native", "objects")
+
+
+class DriverStore(NamedTuple):
+    """What the driver knows of the store of a write, and tells its tasks.
+
+    Attributes:
+        uuid: The identity of the store, as ``identity_of`` has it.
+        pins: What spares tasks a look at the topics of an object store.
+        bare: Whether it is a broker's directory without a topic: no file tells it from any other.
+    """
+
+    uuid: str | None = None
+    pins: Mapping[str, bytes] | None = None
+    bare: bool = False
+
+    @classmethod
+    def of(
+        cls, store: Store, topic: str | None, pins: Mapping[str, bytes] | None = None
+    ) -> DriverStore:
+        """What tasks need to know of a store; ``topic`` is None if the rows name theirs."""
+        uuid = identity_of(store)
+        broker = uuid is None and store.layout not in _WITH_IDENTITY
+        return cls(uuid, pins, broker and topic is None and not store.topics())
 
 
 def open_for_read(options: ReadOptions, pins: Mapping[str, bytes] | None = None) -> Store:
@@ -32,16 +63,14 @@ def open_for_read(options: ReadOptions, pins: Mapping[str, bytes] | None = None)
     )
 
 
-def open_for_write(options: StreamWriteOptions, pins: Mapping[str, bytes] | None = None) -> Store:
-    """The store that a query writes. A missing store is created, in the layout of the options.
-
-    ``pins`` are what the driver knows of the topics.
+def open_for_write(options: StreamWriteOptions) -> Store:
+    """The store that a query writes, on the driver. A missing one is created, as the options say.
 
     Raises:
         CursusError: there is no store, and ``createTopic`` is false.
     """
     try:
-        return _opened_for_write(options, pins, create=options.create_topic)
+        return _opened_for_write(options, None, create=options.create_topic)
     except LayoutNotFoundError as error:
         if options.create_topic:
             raise
@@ -59,17 +88,23 @@ def open_existing_for_write(options: StreamWriteOptions) -> Store:
     return _opened_for_write(options, None, create=False)
 
 
-def open_in_task_for_write(
-    options: StreamWriteOptions, pins: Mapping[str, bytes] | None = None
-) -> Store:
-    """The same on an executor, where the driver's store must be: no task creates another.
+def open_in_task_for_write(options: StreamWriteOptions, driver: DriverStore) -> Store:
+    """The same on an executor, where the driver's store must be: no task creates one.
 
-    If the rows name their topics, the driver has created nothing, and the first task does.
+    Raises:
+        CursusError: there is no store on this host, or another one.
     """
-    if options.topic is None:
-        return open_for_write(options, pins)
-    with same_store_as_the_driver(options.path):
-        return _opened_for_write(options, pins, create=False)
+    there = driver.bare and os.path.isdir(local_path(options.path))
+    with driver_has_a_store(options.path):
+        store = _opened_for_write(options, driver.pins, create=there)
+    if driver.pins and store_url(options.path) is not None:
+        return store  # a URL is the same everywhere: not worth a request of every task
+    try:
+        require_same_store(store, options.path, driver.uuid)
+    except CursusError:
+        store.close()
+        raise
+    return store
 
 
 def _opened_for_write(
@@ -85,8 +120,35 @@ def _opened_for_write(
     )
 
 
+def identity_of(store: Store) -> str | None:
+    """What tells a store from another one at the same path on another host; None if it has none."""
+    try:
+        found = store.store_uuid()
+    except StorageError:  # what needs the identity reports it; a read needs none
+        return None
+    return None if found is None else str(found)
+
+
+def require_same_store(store: Store, path: str, wanted: str | None) -> None:
+    """Raise if a task has opened another store than the driver, whose ``identity_of`` is wanted.
+
+    Raises:
+        CursusError: it has: ``path`` leads to a disk of this host.
+    """
+    found = identity_of(store)
+    if wanted in (None, found):
+        return
+    seen = "a directory without an identity" if found is None else f"store {found}"
+    raise cursus_error(
+        "IDENTITY_MISMATCH",
+        f"Does every node see the same directory {path}? The driver has store {wanted} there, but "
+        f"a task on host '{os.uname().nodename}' finds {seen}. Mount one directory on every node, "
+        "or use an object store; see docs/deployment.md.",
+    )
+
+
 @contextmanager
-def same_store_as_the_driver(path: str) -> Iterator[None]:
+def driver_has_a_store(path: str) -> Iterator[None]:
     """Ask whether all nodes see the directory, if a task finds no store where the driver had one.
 
     Raises:

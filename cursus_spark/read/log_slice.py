@@ -47,6 +47,7 @@ class LogSlice(InputPartition):
     ``ids`` are the uuids of the topics when the query was planned. A DataFrame is planned once and
     may be read much later, when a new topic has the same name. ``versions`` are the schema versions
     of typed topics at that time. ``pins`` spare the tasks a look at the logs of an object store.
+    ``store`` is the identity of the store.
     """
 
     def __init__(
@@ -55,18 +56,21 @@ class LogSlice(InputPartition):
         ids: Mapping[str, str] | None = None,
         versions: Mapping[str, int] | None = None,
         pins: Mapping[str, bytes] | None = None,
+        store: str | None = None,
     ) -> None:
         super().__init__(None)
         self.splits = tuple(splits)
         self.ids = dict(ids or {})
         self.versions = dict(versions or {})
         self.pins = dict(pins or {})
+        self.store = store
 
-    def __getstate__(self) -> tuple[list[tuple[Any, ...]], tuple[dict[str, Any], ...]]:
+    def __getstate__(self) -> tuple[list[tuple[Any, ...]], tuple[Any, ...]]:
         """Plain tuples: named tuples take three times as long to pickle."""
-        return [tuple(split) for split in self.splits], (self.ids, self.versions, self.pins)
+        known = (self.ids, self.versions, self.pins, self.store)
+        return [tuple(split) for split in self.splits], known
 
-    def __setstate__(self, state: tuple[list[tuple[Any, ...]], tuple[dict[str, Any], ...]]) -> None:
+    def __setstate__(self, state: tuple[list[tuple[Any, ...]], tuple[Any, ...]]) -> None:
         splits, known = state
         self.__init__(tuple(map(SegmentSplit._make, splits)), *known)  # type: ignore[misc]
 

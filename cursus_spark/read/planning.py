@@ -17,7 +17,7 @@ from storage_core.lazy import LazyModule
 
 from ..logs import logger
 from ..options.read_options import ReadOptions
-from ..store import TopicPartition
+from ..store import TopicPartition, identity_of
 from .data_loss import (
     Available,
     aged_out,
@@ -91,7 +91,8 @@ def plan(
             arrange=partial(by_object, container=store.container),
         )
         pins = _pins(store, dict.fromkeys(topic for topic, _ in ranges))
-        return [_slice(task, ids, versions, pins) for task in tasks]
+        own = identity_of(store)
+        return [_slice(task, ids, versions, pins, own) for task in tasks]
 
 
 def _matching(
@@ -130,6 +131,7 @@ def _slice(
     ids: Mapping[str, str],
     versions: Mapping[str, int],
     pins: Mapping[str, bytes],
+    store: str | None,
 ) -> LogSlice:
     topics = {split.topic for split in splits}
     return LogSlice(
@@ -137,6 +139,7 @@ def _slice(
         {topic: ids[topic] for topic in topics},
         {topic: versions[topic] for topic in topics if topic in versions},
         {topic: pins[topic] for topic in topics if topic in pins},
+        store,
     )
 
 

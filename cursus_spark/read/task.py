@@ -20,7 +20,7 @@ from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.read_options import ReadOptions
 from ..schema import arrow_schema
-from ..store import TopicPartition, open_for_read, same_store_as_the_driver
+from ..store import TopicPartition, driver_has_a_store, open_for_read, require_same_store
 from .data_loss import Available, Loss, aged_out, data_loss, lose
 from .log_slice import LogSlice, segment_of
 
@@ -53,7 +53,7 @@ class _PartitionRead(NamedTuple):
 
 
 def _opened(options: ReadOptions, task: LogSlice) -> Store:
-    with same_store_as_the_driver(options.path):
+    with driver_has_a_store(options.path):
         return open_for_read(options, task.pins)
 
 
@@ -86,7 +86,7 @@ def planned_batches(
                 continue
             names, stored, convert = read_of(where)
             slices = ((segment_of(split), split.start_offset, split.end_offset) for split in splits)
-            on_loss = partial(_on_loss, store, options, where)
+            on_loss = partial(_on_loss, store, options, task, where)
             times = options.times(*where)
             for batch in store.read_slices(
                 *where, slices, names, on_loss, times, stored, bound, counts
@@ -127,8 +127,14 @@ def _is_planned_topic(store: Store, options: ReadOptions, task: LogSlice, topic:
         event = "deleted and created again"
     except TopicNotFoundError:
         event = "deleted"
-    lose(options, _not_the_planned(topic, event))
+    _lose(store, options, task, _not_the_planned(topic, event))
     return False
+
+
+def _lose(store: Store, options: ReadOptions, task: LogSlice, loss: Loss) -> None:
+    """Let ``failOnDataLoss`` decide, unless nothing is lost: this host has another store."""
+    require_same_store(store, options.path, task.store)
+    lose(options, loss)
 
 
 def _not_the_planned(topic: str, event: str) -> Loss:
@@ -140,19 +146,23 @@ def _not_the_planned(topic: str, event: str) -> Loss:
 
 
 def _on_loss(
-    store: Store, options: ReadOptions, where: TopicPartition, error: DataLossError
+    store: Store,
+    options: ReadOptions,
+    task: LogSlice,
+    where: TopicPartition,
+    error: DataLossError,
 ) -> None:
     lost = error.offset or 0
     try:
         start = store.start_offset(*where)
     except TopicNotFoundError:
-        lose(options, _not_the_planned(where[0], "deleted"))
+        _lose(store, options, task, _not_the_planned(where[0], "deleted"))
         return
     if start > lost:
-        lose(options, aged_out(where, lost, Available(start, start)))
+        _lose(store, options, task, aged_out(where, lost, Available(start, start)))
     else:
         advice = "Set failOnDataLoss to false to read what is left."
-        lose(options, data_loss(where[0], str(error), advice))
+        _lose(store, options, task, data_loss(where[0], str(error), advice))
 
 
 def _stored_columns(target: pa.Schema) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from storage_core.lazy import LazyModule
 from ..errors import cursus_error, one_line_errors
 from ..logs import logger
 from ..options.write_options import StreamWriteOptions
-from ..store import open_for_write
+from ..store import DriverStore, open_for_write
 from ..worker import SentToTasks
 from ..write.task import write_rows
 from ..write.task_commit import (
@@ -50,10 +50,10 @@ class CursusStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         # The process that only commits needs nothing of this, and spares the store the questions.
         self._found = None if _COMMITTER in sys.modules else self._find()
 
-    def _find(self) -> tuple[TypedTopic | None, Mapping[str, bytes]]:
+    def _find(self) -> tuple[TypedTopic | None, DriverStore]:
         # A plain tuple: no task imports what only the driver uses.
-        topic, pins = target.find_target(self._options, self._schema)
-        return topic, pins
+        topic, driver = target.find_target(self._options, self._schema)
+        return topic, driver
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task of one batch."""
@@ -61,8 +61,9 @@ class CursusStreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             query, batch, run = (_property(name) for name in (_QUERY, _BATCH, _RUN))
             # The run makes it unique: a task left from an earlier run writes to another directory.
             job = f"stream-{query}-{batch}-{run}"
-            topic, pins = self._found or self._find()
-            staged = write_rows(self._options, self._schema, topic, job, iterator, pins)
+            assert self._found is not None, "the process that commits writes nothing"
+            topic, driver = self._found
+            staged = write_rows(self._options, self._schema, topic, job, iterator, driver)
             return replace(staged, query_id=query, batch_id=int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -20,7 +20,12 @@ from storage_core.schema.fields import dotted, fold, from_arrow, sql_type
 from ..errors import CursusError, cursus_error
 from ..options.write_options import StreamWriteOptions
 from ..schema import are_records, refuse_duplicates, sink_columns
-from ..store import ensure_topic, open_existing_for_write, open_for_write
+from ..store import (
+    DriverStore,
+    ensure_topic,
+    open_existing_for_write,
+    open_for_write,
+)
 from ..typed.spark_types import arrow_fields, as_nullable, check_exact_types
 from .typed_rows import TypedTopic
 
@@ -28,16 +33,17 @@ _LISTED = 20
 
 
 class Target(NamedTuple):
-    """Where rows go: the typed topic, None if they are records, and what spares tasks a look."""
+    """Where rows go: the typed topic, None if they are records; and the store, for the tasks."""
 
     topic: TypedTopic | None
-    pins: Mapping[str, bytes]
+    driver: DriverStore
 
 
 def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
-    """The topic of the rows, created if it is missing.
+    """The topic of the rows and its store, created if they are missing.
 
-    Nothing is created for rows that are refused.
+    If the rows name their topics, the tasks create these. For rows that are refused nothing is
+    created.
 
     Raises:
         CursusError, StorageError: the rows do not fit the topic, or the topic is not what the
@@ -49,7 +55,8 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
             raise _topic_required(schema)
         _refuse_typed_options(options, "of the column 'topic'")
         sink_columns(schema, topic=None)
-        return Target(None, {})
+        with open_for_write(options) as made_store:
+            return Target(None, DriverStore.of(made_store, topic))
     store: Store | None = None
     found: TopicFile | None = None
     pins: Mapping[str, bytes] = {}
@@ -75,10 +82,10 @@ def find_target(options: StreamWriteOptions, schema: StructType) -> Target:
         if made.is_typed != typed:  # another writer has just created it
             return find_target(options, schema)
         if columns is None:
-            return Target(None, pins or _pins(store, topic))
+            return Target(None, DriverStore.of(store, topic, pins or _pins(store, topic)))
         _require_options(made, topic, options)
         found_topic = _typed_topic(store, made, topic, columns, options)
-        return Target(found_topic, _pins(store, topic))
+        return Target(found_topic, DriverStore.of(store, topic, _pins(store, topic)))
 
 
 def _pins(store: Store, topic: str) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from storage_core.lazy import LazyModule
 from ..errors import cursus_error, one_line_errors
 from ..options.write_options import StreamWriteOptions
 from ..schema import sink_columns
-from ..store import ensure_topic, open_in_task_for_write
+from ..store import DriverStore, ensure_topic, open_in_task_for_write
 from .routing import Router, together
 from .task_commit import TaskCommit
 
@@ -39,7 +39,7 @@ def write_rows(
     target: TypedTopic | None,
     job: str,
     batches: Iterator[pa.RecordBatch],
-    pins: Mapping[str, bytes] | None = None,
+    driver: DriverStore,
 ) -> TaskCommit:
     """Stage all rows of a task; the message names the staged parts for the driver.
 
@@ -49,11 +49,11 @@ def write_rows(
         target: The typed topic of the rows; None if they are records.
         job: The name of the write job.
         batches: The rows.
-        pins: What the driver knows of the topic.
+        driver: What the driver knows of the store.
     """
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    with one_line_errors(), open_in_task_for_write(options, pins) as store:
+    with one_line_errors(), open_in_task_for_write(options, driver) as store:
         overrides = {} if options.compression is None else {"compression": options.compression}
         stage = store.stage(job, **overrides)
         router = _router(store, options, schema, target, task)

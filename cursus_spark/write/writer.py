@@ -42,12 +42,12 @@ class CursusWriter(SentToTasks, DataSourceArrowWriter):
         self._options = options
         self._schema = schema
         self._job = f"batch-{uuid.uuid4()}"
-        self._target, self._pins = target.find_target(options, schema)
+        self._target, self._driver = target.find_target(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Stage the rows of one task."""
         return write_rows(
-            self._options, self._schema, self._target, self._job, iterator, self._pins
+            self._options, self._schema, self._target, self._job, iterator, self._driver
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

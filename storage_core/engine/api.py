@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 from ..commit.commit_state import PendingCommit
 from ..commit.protocol import CommitRequest, CommitResult
@@ -87,6 +88,9 @@ class Engine(Protocol):
     @property
     def groups(self) -> Groups:
         """The committed offsets of consumer groups."""
+
+    def store_uuid(self) -> UUID | None:
+        """The identity of the store; None if it has none, or if its file is missing."""
 
     def ledger(self) -> list[LedgerEntry]:
         """The versions that applications committed."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from ..commit.commit_state import CommitState, PendingCommit
 from ..config import StoreConfig
@@ -63,6 +64,10 @@ class BaseEngine(ABC):
         return consumer_groups.GroupFiles(
             self._vfs, self.groups_directory, self._config.lock_timeout_ms
         )
+
+    def store_uuid(self) -> UUID | None:
+        """None: only some layouts have an identity."""
+        return None
 
     def ledger(self) -> list[LedgerEntry]:
         return list(self.commits.ledger.entries())

@@ -76,6 +76,9 @@ class NativeEngine(BaseEngine):
     def _ownership(self) -> identity.Ownership:
         return identity.Ownership(self._vfs, self._config)
 
+    def store_uuid(self) -> UUID | None:
+        return self._ownership.store_uuid()
+
     def _require_member(self, topic: str, store_uuid: UUID) -> None:
         self._ownership.require_member(topic, store_uuid)
 

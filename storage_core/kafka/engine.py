@@ -91,6 +91,9 @@ class KafkaEngine:
                 of = PartitionFiles(self._vfs, topic, partition)
                 yield from partition_problems(of, self._of(topic, partition))
 
+    def store_uuid(self) -> None:
+        """A broker's directory has none."""
+
     def ledger(self) -> list[LedgerEntry]:
         return []
 

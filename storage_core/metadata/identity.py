@@ -186,11 +186,19 @@ class Ownership:
         self._vfs = vfs
         self._config = config
         self._identity: Identity | None = None
+        self._is_writable = False
 
     def require_writable(self) -> Identity:
-        if self._identity is None:
+        if self._identity is None or not self._is_writable:
             self._identity = require_writable(self._vfs, self._config)
+            self._is_writable = True
         return self._identity
+
+    def store_uuid(self) -> uuid.UUID | None:
+        """The identity of the store; None if its file is missing."""
+        if self._identity is None:
+            self._identity = read(self._vfs)
+        return None if self._identity is None else self._identity.uuid
 
     def require_member(self, topic: str, topic_store: uuid.UUID) -> None:
         """Raise for a topic that was copied from another store."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from ..commit.commit_state import PendingCommit
 from ..commit.ledger import LedgerEntry
@@ -14,10 +15,8 @@ from ..commit.staging_gc import StagedJob
 from ..config import StoreConfig
 from ..engine.base import no_columns, require_kind
 from ..errors import (
-    IdentityError,
     InvalidCommitError,
     InvalidRecordError,
-    NotWritableError,
     PartitionNotFoundError,
 )
 from ..format.columns import Columns
@@ -223,20 +222,12 @@ class ObjectEngine:
 
     def _require_identity(self) -> Identity:
         if self._identity is None:
-            if not self._clock.writable():
-                raise NotWritableError(
-                    f"this user cannot write to {self._backend.name}. Reading works. To write, "
-                    "change the permissions or use another user.",
-                    path="",
-                )
-            self._identity = identity.read(self._backend)
-        if self._identity is None:
-            raise IdentityError(
-                f"{self._backend.name} has no store.json. If this is a store, restore the file "
-                "from a copy.",
-                path="store.json",
-            )
+            self._identity = identity.require_writable(self._backend, self._clock)
         return self._identity
+
+    def store_uuid(self) -> UUID | None:
+        known = self._identity or identity.read(self._backend)
+        return None if known is None else known.uuid
 
     def create_topic(
         self,
@@ -486,9 +477,13 @@ def _partition(log: CommitLog, partition: int) -> PartitionState:
 
 
 def _live_partition(log: CommitLog, partition: int) -> PartitionState:
-    """The same for readers: empty if the topic is deleted, whose objects may be gone."""
+    """The same for readers: empty if the topic is deleted, whose objects may be gone.
+
+    The log of a pinned topic may not be there at all: it was deleted, or this is another store.
+    """
     state = log.state()
-    return PartitionState() if state.deleted else state.partitions[partition]
+    gone = state.deleted or partition >= len(state.partitions)
+    return PartitionState() if gone else state.partitions[partition]
 
 
 def _require_partition(topic: str, found: TopicFile, partition: int) -> None:

@@ -6,6 +6,7 @@ import socket
 import uuid
 
 from ..config import StoreConfig
+from ..errors import IdentityError, NotWritableError
 from ..io import json_files
 from ..layouts.registry import STORE_FILE
 from ..metadata.identity import Identity, from_fields
@@ -28,6 +29,23 @@ def read(backend: PatientBackend) -> Identity | None:
     if data is None:
         return None
     return from_fields(json_files.load(data, STORE_FILE), STORE_FILE, _FORMAT)
+
+
+def require_writable(backend: PatientBackend, clock: Vfs) -> Identity:
+    """The identity of a store that this process may write to."""
+    if not clock.writable():
+        raise NotWritableError(
+            f"this user cannot write to {backend.name}. Reading works. To write, change the "
+            "permissions or use another user.",
+            path="",
+        )
+    found = read(backend)
+    if found is None:
+        raise IdentityError(
+            f"{backend.name} has no store.json. If this is a store, restore the file from a copy.",
+            path=STORE_FILE,
+        )
+    return found
 
 
 def ensure(backend: PatientBackend, clock: Vfs, config: StoreConfig) -> Identity:

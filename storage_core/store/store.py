@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
+from uuid import UUID
 
 from .. import arguments
 from ..config import StoreConfig
@@ -299,6 +300,14 @@ class Store(StoreMaintenance):
         arguments.instance("topic", topic, str, "the name of a topic")
         arguments.integer("partition", partition)
         return self._engine.appended_log(topic, partition)
+
+    def store_uuid(self) -> UUID | None:
+        """The identity of the store: two directories with the same one are one store, or copies.
+
+        None for a broker's directory, which has none, and if the file with it is missing.
+        """
+        with typed_metadata_errors():
+            return self._engine.store_uuid()
 
     @property
     def vfs(self) -> Vfs:

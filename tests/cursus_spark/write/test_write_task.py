@@ -35,13 +35,13 @@ def test_a_write_that_makes_no_topic_makes_no_store_either(tmp_path: Path, layou
     assert not path.exists()
 
 
-def test_neither_does_a_task_whose_rows_name_their_topics(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["auto", "rustlog"])
+def test_neither_does_one_whose_rows_name_their_topics(tmp_path: Path, layout: str) -> None:
     path = tmp_path / "log"
     rows = StructType().add("value", "string").add("topic", "string")
-    writer = source(path).writer(rows, False)
-    with pytest.raises(CursusError, match=MISSING):
-        writer.write(iter(()))
-    writer.abort([])
+    for make in ("writer", "streamWriter"):
+        with pytest.raises(CursusError, match=MISSING):
+            getattr(source(path, layout=layout), make)(rows, False)
     assert not path.exists()
 
 

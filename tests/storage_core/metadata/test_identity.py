@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.errors import DamagedMetadataError, IdentityError
+from storage_core.errors import DamagedMetadataError, IdentityError, NotWritableError
 from storage_core.io import json_files as metafile
 from storage_core.metadata import identity
 from storage_core.metadata.identity import require_writable
+from storage_core.vfs import PosixVfs
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import T0, TOPIC, errors, flips, make_store, refused, reopen, values
 
@@ -47,6 +48,35 @@ def test_every_bit_flip_of_broker_id_refuses_writes(tmp_path: Path) -> None:
     for bit, flipped in flips(file.read_bytes()):
         file.write_bytes(flipped)
         assert refused(DamagedMetadataError, require_writable, faulty(tmp_path), StoreConfig()), bit
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+def test_a_store_says_who_it_is_to_readers_and_writers(tmp_path: Path, layout: str) -> None:
+    with Store.open(tmp_path / "a", layout, create=True) as store:
+        store.create_topic(TOPIC)
+        found = store.store_uuid()
+        assert found == store.topic(TOPIC).store_uuid
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    assert Store.open(tmp_path / "copy").store_uuid() == found
+    assert Store.open(tmp_path / "b", layout, create=True).store_uuid() not in (None, found)
+
+
+@pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])
+def test_a_brokers_directory_has_no_identity(tmp_path: Path, layout: str) -> None:
+    with Store.open(tmp_path, layout, create=True) as store:
+        store.create_topic(TOPIC)
+        assert store.store_uuid() is None
+
+
+def test_to_ask_who_a_store_is_gives_no_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path).close()
+    store = reopen(tmp_path)
+    assert store.store_uuid() is not None
+    monkeypatch.setattr(PosixVfs, "writable", lambda _: False)
+    with pytest.raises(NotWritableError):
+        store.append(TOPIC, 0, [b"a"])
 
 
 def test_damaged_broker_id_still_lets_readers_read(tmp_path: Path) -> None:
