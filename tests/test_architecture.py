@@ -88,6 +88,7 @@ SHARED_MODULES = [
     "storage_core.schema.conform",
     "storage_core.schema.evolution",
     "storage_core.schema.fields",
+    "storage_core.types",
 ]
 
 FILE_LINES = 500

@@ -17,18 +17,15 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
+
+from storage_core.types import Int64s
 
 from ..options.read_options import DEFAULT_MAX_BYTES_PER_PARTITION
 from .backlog_shares import share_by_backlog
 from .log_slice import SegmentSplit
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Int64s: TypeAlias = npt.NDArray[np.int64]
 
 MIB = 1 << 20
 # To read this much takes about as long as to start a task: below it, more tasks do not help.

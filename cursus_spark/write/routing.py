@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from storage_core import NO_KEY, Columns, make_columns, partition_for_keys
 from storage_core.format.numbers import is_present, number_column, numbers_of
+from storage_core.types import Int64s
 
 from ..errors import cursus_error
 from ..schema import SinkColumns
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Int64s: TypeAlias = npt.NDArray[np.int64]
-
 
 # With fewer rows of each partition in a batch, the calls for each slice take longer than its rows.
 ROWS_PER_PARTITION = 1000

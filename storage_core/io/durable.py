@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from ..vfs import Buffer, OpenMode, Vfs
 
 _COPIED_BYTES = 4 << 20
+_ABANDONED_NS = 3600 * 10**9
 
 
 @contextmanager
@@ -183,3 +184,9 @@ def remove_tree(vfs: Vfs, path: str) -> None:
 def parent(path: str) -> str:
     """Directory of a path; the root is the empty string."""
     return path.rpartition("/")[0]
+
+
+def is_abandoned(vfs: Vfs, path: str) -> bool:
+    """Whether a crashed writer left what it prepared here: no writer takes an hour for it."""
+    found = vfs.stat(path)
+    return found is not None and vfs.now_us() * 1000 - found.modified_ns > _ABANDONED_NS

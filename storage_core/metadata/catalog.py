@@ -17,7 +17,13 @@ from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
 from ..io import json_files
 from ..io.caching import may_cache_listing
-from ..io.durable import create_file, make_directories, remove_tree, sync_directories
+from ..io.durable import (
+    create_file,
+    is_abandoned,
+    make_directories,
+    remove_tree,
+    sync_directories,
+)
 from ..io.locks import locked
 from ..lazy import LazyModule
 from ..vfs import FileStat, Vfs
@@ -33,7 +39,6 @@ else:
 
 _TOPICS = "topics"
 _PREPARED, _DISCARDED = "~creating-", "~deleted-"
-_ABANDONED_NS = 3600 * 10**9
 
 
 class Catalog:
@@ -194,12 +199,9 @@ class Catalog:
         """Remove deleted topics, and half created ones that are older than an hour."""
         for name in self._vfs.listdir(_TOPICS):
             path = f"{_TOPICS}/{name}"
-            if name.startswith(_DISCARDED) or (name.startswith(_PREPARED) and self._is_old(path)):
+            prepared = name.startswith(_PREPARED)
+            if name.startswith(_DISCARDED) or (prepared and is_abandoned(self._vfs, path)):
                 remove_tree(self._vfs, path)
-
-    def _is_old(self, path: str) -> bool:
-        stat = self._vfs.stat(path)
-        return stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns > _ABANDONED_NS
 
     def _not_found(self, topic: str) -> TopicNotFoundError:
         found = ", ".join(self.names()[:20]) or "none"
