@@ -23,7 +23,7 @@ from ..errors import (
     TopicNotFoundError,
 )
 from ..io import json_files
-from ..io.durable import create_file
+from ..io.durable import create_file, is_abandoned
 from ..io.locks import locked
 from ..schema.document import MAX_VERSION, from_json, to_json
 from ..schema.fields import Field, SchemaVersion
@@ -38,7 +38,6 @@ _FORMAT = 1
 _NAMES = {"format", "topic_uuid", "created_at", "origin", "version", "fields"}
 _SUFFIX, _TEMPORARY = ".json", ".tmp"
 _PUBLISHED = "published.json"
-_ABANDONED_NS = 3600 * 10**9
 _TIMEOUT_MS = 30_000
 
 
@@ -269,8 +268,7 @@ class TopicSchemas:
         """Remove old temporary files that crashed writers left."""
         for name in self._vfs.listdir(self.directory):
             path = f"{self.directory}/{name}"
-            stat = self._vfs.stat(path) if name.endswith(_TEMPORARY) else None
-            if stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns > _ABANDONED_NS:
+            if name.endswith(_TEMPORARY) and is_abandoned(self._vfs, path):
                 with suppress(FileNotFoundError):
                     self._vfs.unlink(path)
 
@@ -283,7 +281,7 @@ class TopicSchemas:
 
 
 def _dump(found: RegisteredSchema, topic_uuid: uuid.UUID) -> bytes:
-    return json_files.dump(
+    data = json_files.dump(
         {
             "format": _FORMAT,
             "topic_uuid": str(topic_uuid),
@@ -292,6 +290,13 @@ def _dump(found: RegisteredSchema, topic_uuid: uuid.UUID) -> bytes:
             **to_json(found.schema),
         }
     )
+    if len(data) > json_files.MAX_BYTES:  # no reader would take the file
+        raise InvalidSchemaError(
+            f"a schema of {len(found.schema.by_id)} columns and inner fields takes {len(data)} "
+            f"bytes with its names, at most {json_files.MAX_BYTES} fit. Use fewer columns, or "
+            "shorter names."
+        )
+    return data
 
 
 def _dump_published(version: int, topic_uuid: uuid.UUID) -> bytes:

@@ -110,6 +110,23 @@ def test_an_added_column_of_another_type_is_refused(tmp_path: Path) -> None:
     assert schema_of(store).version == 1
 
 
+def test_a_schema_that_no_reader_would_take_is_refused(tmp_path: Path) -> None:
+    """Its file would be larger than the limit for metadata, and its topic could not be read."""
+    store = typed_store(tmp_path)
+    huge = pa.schema([pa.field("x" * (17 << 20), pa.int8())])
+    for call in (
+        lambda: store.alter_topic(TOPIC, add_columns=huge),
+        lambda: store.register_schema(TOPIC, huge, add=True),
+        lambda: store.create_topic("other", schema=huge),
+    ):
+        with pytest.raises(InvalidSchemaError, match=r"bytes with its names, at most 16777216 fit"):
+            call()
+    assert store.topics() == [TOPIC]
+    assert schema_of(reopen(tmp_path)).version == 1
+    store.alter_topic(TOPIC, add_columns=COLUMN)
+    assert schema_of(reopen(tmp_path)).version == 2
+
+
 def test_a_records_topic_gets_no_columns(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     store.append(TOPIC, 0, [b"a"])
