@@ -39,8 +39,9 @@ import pyarrow as pa
 from ..config import CODECS
 from ..errors import BrokenFrameError
 from ..io.checksum import crc32c
-from ..schema.fields import Field, SchemaVersion
+from ..schema.fields import Field, SchemaVersion, dotted
 from ..schema.rows import TypedRows
+from ..schema.soundness import forbidden_null
 from .array_reader import ArrayReader, Directory
 from .arrow_message import Piece
 from .buffer_encodings import NAMES, Stored
@@ -256,13 +257,19 @@ def decode_columns(
             if number in wanted:
                 field = _field(schema, number)
                 array = reader.column(field.type, records, places)
-                if array.null_count and not field.nullable:
-                    raise BrokenFrameError(f"column {field.name} is null where it may not be")
+                if any(directory.nulls[places[0] : places[1]]):
+                    _require_values(array, field)
                 found[number] = array
     except (pa.ArrowException, ValueError, OverflowError) as error:
         text = " ".join(str(error).split())
         raise BrokenFrameError(f"the frame body is not sound: {text}") from error
     return found
+
+
+def _require_values(array: pa.Array, field: Field) -> None:
+    path = forbidden_null(array, field)
+    if path is not None:
+        raise BrokenFrameError(f"column {dotted(path)} is null where it may not be")
 
 
 def _field(schema: SchemaVersion, number: int) -> Field:

@@ -415,6 +415,53 @@ def test_a_null_in_a_not_null_column_is_refused() -> None:
         )
 
 
+STRICT = pa.field("x", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("strict", "rows", "absent", "path"),
+    [
+        (pa.struct([STRICT]), [{"x": 1}, {"x": None}], [{"x": 1}, None], "a.x"),
+        (pa.list_(STRICT), [[1], [2, None]], [[1], None, []], "a.element"),
+        (
+            pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)),
+            [[("k", 1)], [("l", None)]],
+            [[("k", 1)], None],
+            "a.value",
+        ),
+        (
+            pa.list_(pa.struct([pa.field("s", pa.struct([STRICT]))])),
+            [[{"s": {"x": 1}}, {"s": None}], [{"s": {"x": None}}]],
+            [None, [None, {"s": None}, {"s": {"x": 1}}]],
+            r"a\.element\.s\.x",
+        ),
+    ],
+    ids=["struct", "list", "map", "deep"],
+)
+@pytest.mark.parametrize("compression", CODECS)
+def test_a_null_where_an_inner_field_is_not_null_is_refused(
+    strict: pa.DataType, rows: list[Any], absent: list[Any], path: str, compression: str
+) -> None:
+    """Only a null that a row has: what is inside of a null is no value."""
+    schema = SchemaVersion(7, from_arrow(pa.schema([("a", strict)])))
+    loose = from_arrow(pa.schema([("a", _loose(strict))]))[0].type
+    bad, good = (pa.array(found, loose) for found in (rows, absent))
+    body = encoded(TypedRows(schema, [bad], len(bad)), compression)
+    with pytest.raises(BrokenFrameError, match=f"column {path} is null where it may not be"):
+        decoded(body, TypedRows(schema, [bad], len(bad)))
+    sound = TypedRows(schema, [good], len(good))
+    assert decoded(encoded(sound, compression), sound)[1].to_pylist() == good.to_pylist()
+
+
+def _loose(kind: pa.DataType) -> pa.DataType:
+    """The same type, with nulls allowed everywhere but in the keys of maps."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _loose(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _loose(kind.value_type)))
+    return pa.map_(kind.key_type, _loose(kind.item_type)) if pa.types.is_map(kind) else kind
+
+
 def test_lz4_that_holds_fewer_bytes_than_claimed_is_refused() -> None:
     """The rest of the buffer would be memory that was used before."""
     rows = rows_of(pa.RecordBatch.from_pydict({"a": pa.array(["ab" * 500])}))
