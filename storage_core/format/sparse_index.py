@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 
 from ..io.checksum import crc32c
-from ..types import Int64s, OffsetPosition
+from ..types import Int64s, OffsetPosition, TimeBounds
 from .frame import FrameHeader
 
 IndexKind = Literal["offset", "time"]
@@ -80,6 +80,11 @@ class TimeIndex:
         """An offset such that every earlier record is older than ``timestamp``."""
         at = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return base if at < 0 else int(self.offsets[at])
+
+
+def bounds_of(index: TimeIndex, base: int) -> TimeBounds:
+    """Bounds of the timestamps of the segment that begins at ``base``."""
+    return TimeBounds(index.smallest(base), index.largest)
 
 
 NO_INDEX = SparseIndex(_NO_ENTRIES, _NO_ENTRIES)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from ..config import StoreConfig
-from ..errors import LockTimeoutError
+from ..errors import LockTimeoutError, StorageError
 from ..format import lock_state
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
@@ -321,13 +321,25 @@ class PartitionLog:
 
     def _leave(self, fd: int) -> None:
         """Mark the word clean. If that fails, the write still counts: the next writer recovers."""
+        if self._tail.sealed:
+            self._keep_times()
         try:
             self._write_state(fd, CLEAN)
         except OSError:
             self._state = lock_state.NEVER_USED
 
+    def _keep_times(self) -> None:
+        """Keep the times of sealed segments, for lookups: those that readers see by now.
+
+        A hint: the records are published already, so no error of it may say otherwise.
+        """
+        with suppress(OSError, StorageError):
+            found = high_watermark.newest(self._vfs, self.topic, self._uuid.bytes)
+            self._tail.keep_times(0 if found is None else found.watermark.end(self._partition))
+
     def _fail(self, fd: int, error: BaseException, *, doubtful: bool = False) -> None:
         """Leave the word dirty: the next writer recovers. ``doubtful``: a sync may have failed."""
+        self._tail.sealed.clear()
         try:
             sync_failed = self._tail.forget()
         except OSError:

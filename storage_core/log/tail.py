@@ -13,11 +13,13 @@ from ..format.columns import Columns
 from ..format.frame import MAX_SPAN, EncodedFrame
 from ..format.frame_builder import FramePlace, encode_frames, hole_frame
 from ..format.lock_state import PartitionState
+from ..format.sparse_index import bounds_of
 from ..io.byte_source import MappedSource
 from ..io.durable import link_over_empty, sync_file
 from ..segments.active import ActiveSegment
 from ..segments.index_files import build_indexes, write_indexes
 from ..segments.listing import list_segments, log_path
+from ..segments.segment_times import SegmentTimes, add_times
 from ..segments.truncate import TailMark, cut_back
 from ..types import TIMESTAMP_APPENDED, Int64s
 from ..vfs import Vfs
@@ -41,6 +43,8 @@ class Tail:
         self.end = 0
         self.recovery_point = 0
         self.rolled = False
+        self.sealed = list[SegmentTimes]()
+        """What was sealed, until its times are kept: see ``keep_times``."""
         self.syncs_rolls = False
         """Rolls sync whatever the policy, because the writer needs all its records durable."""
         self._unsynced = False
@@ -49,6 +53,7 @@ class Tail:
     def adopt(self, recovered: Recovered, state: PartitionState) -> None:
         """Continue from the end that recovery found."""
         self.forget()
+        self.sealed.clear()
         self.end = recovered.end_offset
         self.recovery_point = 0 if self._config.syncs_never else self.end
         self._last_append_us = max(self._last_append_us, state.last_append_us)
@@ -174,6 +179,7 @@ class Tail:
         interval = self._config.index_interval_bytes
         builder = build_indexes(source, self.end, interval)
         write_indexes(self._vfs, self._directory, self.end, builder, size, path)
+        bounds = bounds_of(builder.time_index(), self.end)
         # An empty segment may have this name, and may be the only one: the link replaces it.
         link_over_empty(self._vfs, path, log_path(self._directory, self.end))
         try:
@@ -181,6 +187,7 @@ class Tail:
         except OSError:
             self._unsynced = True
             raise
+        self.sealed.append(SegmentTimes(self.end, self.end + records, bounds))
         self.end += records
         self.recovery_point = self.end
         self.rolled = True
@@ -245,10 +252,24 @@ class Tail:
         sync = not self._config.syncs_never or self.syncs_rolls
         if sync:
             self._sync_all()
-        self._active.seal(sync=False)
+        base, bounds = self._active.base, self._active.seal(sync=False)
+        self.sealed.append(SegmentTimes(base, self.end, bounds))
         self._active = None
         self.rolled = True
         return True
+
+    def keep_times(self, high_watermark: int) -> None:
+        """Write down the times of what was sealed and is published by now.
+
+        Only what is durable: no power cut may take it and let other records fill its place.
+        """
+        if self._config.syncs_never:
+            self.sealed.clear()
+        end = min(high_watermark, self.recovery_point)
+        published = [each for each in self.sealed if each.following <= end]
+        self.sealed = [each for each in self.sealed if each.following > end]
+        if published:
+            add_times(self._vfs, self._directory, published)
 
     def mark(self) -> TailMark:
         """The current log end, for ``rewind`` if the next write fails."""
@@ -258,6 +279,7 @@ class Tail:
     def rewind(self, mark: TailMark) -> None:
         """Cut what was written since ``mark``. None of it was acknowledged or published."""
         self.forget()
+        self.sealed.clear()
         cut_back(self._vfs, self._directory, mark)
 
     @property

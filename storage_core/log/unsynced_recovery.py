@@ -16,6 +16,7 @@ from ..io.byte_source import MappedSource
 from ..segments.continuity import end_of
 from ..segments.index_files import drop_indexes
 from ..segments.listing import Listing, log_path
+from ..segments.segment_times import drop_times
 from ..segments.truncate import broken_path
 from ..vfs import Vfs
 
@@ -85,6 +86,7 @@ def set_aside(vfs: Vfs, listing: Listing, last: int) -> tuple[int, list[str]]:
     """
     directory = listing.directory
     later = [base for base in listing.bases if base > last]
+    drop_times(vfs, directory)
     for base in (last, *later):
         drop_indexes(vfs, directory, base)
     # After a power cut an old index must not come back: a new segment may get its name.

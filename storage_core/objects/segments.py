@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -209,6 +209,10 @@ class ObjectSegments:
         return SliceReader(
             self._backend, place, self._cache, self._refresh, self._ahead(), self._on_damage
         )
+
+    def known_times(self) -> Mapping[tuple[int, int], TimeBounds]:
+        """None: the commits say which times a slice has."""
+        return {}
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         path, nowhere = listing.path(base), TimeBounds(NO_TIMESTAMP, _LAST_TIMESTAMP)

@@ -8,9 +8,16 @@ from typing import Literal, cast
 from ..config import StoreConfig
 from ..errors import SegmentStateError
 from ..format.frame import EncodedFrame
-from ..format.sparse_index import ENTRY_BYTES, IndexBuilder, encode_entries, parse_open
+from ..format.sparse_index import (
+    ENTRY_BYTES,
+    IndexBuilder,
+    bounds_of,
+    encode_entries,
+    parse_open,
+)
 from ..io.byte_source import WindowSource
 from ..io.durable import write_all
+from ..types import TimeBounds
 from ..vfs import OpenMode, Vfs
 from .index_files import build_indexes, index_path, write_indexes
 from .listing import log_path
@@ -147,8 +154,11 @@ class ActiveSegment:
         self._require_active("sync")
         self._fsync()
 
-    def seal(self, *, sync: bool = True) -> None:
-        """Seal the segment: contents durable, indexes complete, file read-only."""
+    def seal(self, *, sync: bool = True) -> TimeBounds:
+        """Seal the segment: contents durable, indexes complete, file read-only.
+
+        Returns the bounds of its timestamps.
+        """
         self._require_active("seal")
         if sync:
             self._fsync()
@@ -157,6 +167,7 @@ class ActiveSegment:
         self._vfs.make_read_only(self._fd)
         self.close()
         self.state = "sealed"
+        return bounds_of(builder.time_index(), self.base)
 
     def close(self) -> None:
         """Close the files without sealing. Safe to call twice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..format.file_names import (
@@ -89,6 +89,10 @@ class ListedAtOnce:
 
     def parts(self, start: int, end: int, times: TimeBounds) -> tuple[Listing]:  # noqa: ARG002
         return (self.listing(),)
+
+    def known_times(self) -> Mapping[tuple[int, int], TimeBounds]:
+        """None: only native stores keep the bounds of many segments together."""
+        return {}
 
 
 def list_segments(vfs: Vfs, directory: str) -> Listing:

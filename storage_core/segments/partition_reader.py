@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Protocol
@@ -78,6 +78,9 @@ class Segments(Protocol):
     def open(self, base: int, listing: Listing) -> OpenSegment:
         """Open one of them; the last may still grow."""
 
+    def known_times(self) -> Mapping[tuple[int, int], TimeBounds]:
+        """What is kept of the timestamps of many segments together, by base and following base."""
+
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         """Bounds of the timestamps of a sealed segment."""
 
@@ -116,6 +119,7 @@ class PartitionReader:
         # true. Only of segments below the high watermark: a writer may still replace the rest.
         self._bounds: dict[tuple[int, int], TimeBounds] = {}
         self._maxima: tuple[Listing | None, Int64s] = (None, np.empty(0, np.int64))
+        self._times_of: Listing | None = None
 
     def listing(self) -> Listing:
         """The partition's segments now."""
@@ -325,7 +329,17 @@ class PartitionReader:
         except (StorageError, FileNotFoundError):
             return True  # who reads the segment finds what is wrong with it
 
+    def _take_known_times(self, listing: Listing, end: int) -> None:
+        """Look once for what is kept of all segments of a listing, before each is looked at."""
+        if self._times_of is not listing:
+            with typed_read_errors(self._topic, self._partition, listing.directory):
+                known = self._segments.known_times()
+            below = {key: bounds for key, bounds in known.items() if key[1] <= end}
+            self._bounds = below | self._bounds
+            self._times_of = listing
+
     def _search_back(self, listing: Listing, timestamp: int, end: int) -> int | None:
+        self._take_known_times(listing, end)
         for base in reversed(listing.bases):
             if base >= end:
                 continue
@@ -363,6 +377,7 @@ class PartitionReader:
         known, newest = self._maxima
         final = max(0, listing.holding(end))
         if known is not listing or len(newest) != final:
+            self._take_known_times(listing, end)
             each = [
                 self._time_bounds(base, following, listing).largest
                 for base, following in pairwise(listing.bases[: final + 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..format.sparse_index import (
     IndexKind,
     SparseIndex,
     TimeIndex,
+    bounds_of,
     is_sealed,
     parse_open,
 )
@@ -31,6 +32,7 @@ from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .index_files import has_sound_indexes, read_index, read_statistics, sealed_index
 from .listing import ListedAtOnce, Listing, ListingCache, file_sizes, log_path
+from .segment_times import read_times
 
 if TYPE_CHECKING:
     from ..format import segment_statistics, typed_frames
@@ -185,13 +187,29 @@ class ReadCaches:
 
 
 class NativeSegments(ListedAtOnce):
-    """The segments of one partition, for its reader. Safe for several threads."""
+    """The segments of one partition, for its reader. Safe for several threads.
 
-    def __init__(self, vfs: Vfs, directory: str, config: StoreConfig, caches: ReadCaches) -> None:
+    ``exists`` says whether the topic is still there. A topic that was deleted and created again has
+    files of the same names, which are none of this reader's: its rows may have other types. For
+    records that a planner chose a moment ago nobody asks: a task has looked when it began.
+    """
+
+    def __init__(
+        self,
+        vfs: Vfs,
+        directory: str,
+        config: StoreConfig,
+        caches: ReadCaches,
+        exists: Callable[[], bool] = lambda: True,
+        *,
+        typed: bool = False,
+    ) -> None:
         self._vfs = vfs
         self._directory = directory
         self._config = config
         self._caches = caches
+        self._exists = exists
+        self._typed = typed
 
     def listing(self) -> Listing:
         """The segments now."""
@@ -200,9 +218,14 @@ class NativeSegments(ListedAtOnce):
     def open(self, base: int, listing: Listing) -> SegmentReader:
         """Open one of them; the last may still grow."""
         sealed, seen = not listing.is_last(base), None
+        planned = listing.names is not None and not self._typed
         while True:
             try:
-                return self._open(base, sealed=sealed)
+                found = self._open(base, sealed=sealed)
+                if planned or self._exists():  # still, so what was opened is of this topic
+                    return found
+                found.close()
+                raise FileNotFoundError(found.path)
             except SegmentStateError:
                 # Empty: the append that sealed it has failed since, and may be tried again.
                 now = self._vfs.stat(listing.path(base))
@@ -215,6 +238,10 @@ class NativeSegments(ListedAtOnce):
             self._vfs, self._directory, base, self._config, self._caches, sealed=sealed
         )
 
+    def known_times(self) -> Mapping[tuple[int, int], TimeBounds]:
+        """The bounds that are kept of many sealed segments together."""
+        return {} if self._config.syncs_never else read_times(self._vfs, self._directory)
+
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         """Bounds of a sealed segment's timestamps, without opening its log if possible."""
         stat = self._vfs.stat(listing.path(base))
@@ -222,17 +249,17 @@ class NativeSegments(ListedAtOnce):
             raise FileNotFoundError(listing.path(base))
         parsed = sealed_index(self._vfs, self._directory, base, "time", stat.size)
         if parsed is not None:
-            return _bounds_of(TimeIndex(*parsed), base)
+            return bounds_of(TimeIndex(*parsed), base)
         segment = self.open(base, listing)
         try:
-            return _bounds_of(segment.time_index(), base)
+            return bounds_of(segment.time_index(), base)
         finally:
             segment.close()
 
     def may_match(self, base: int, end: int, listing: Listing, selection: Selection) -> bool:
         """Whether a record of a segment that ends at ``end`` can match the predicate."""
         where = selection.where
-        if where is None:
+        if where is None or not self._exists():
             return True
         times, rows = None, end - base
         if not listing.is_last(base) and not _TIMES.isdisjoint(where.columns):
@@ -363,7 +390,3 @@ class SegmentReader(FrameReader):
         if is_sealed("offset", data):
             data = data[:-FOOTER_BYTES]
         return parse_open(data, self.size)
-
-
-def _bounds_of(index: TimeIndex, base: int) -> TimeBounds:
-    return TimeBounds(index.smallest(base), index.largest)

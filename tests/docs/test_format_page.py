@@ -43,6 +43,7 @@ HEX_FILES = {
     "broken": f"{SEGMENTS}/00000000000000000003-248.broken",
     "watermark": "topics/orders/watermark",
     "lock": "topics/orders/0/lock",
+    "times": "topics/orders/0/times",
 }
 JSON_FILES = [
     "meta/broker.id",
