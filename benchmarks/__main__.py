@@ -25,7 +25,7 @@ import pyarrow as pa
 from storage_core.vfs import PosixVfs
 
 from . import data
-from .measure import NOISY_SPREAD, Row, table
+from .measure import NOISY_VARIATION, Row, table
 
 Measure = Callable[[data.Sizes, Path], Iterator[Row]]
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sizes is not data.FULL:
         print("The bars are meant for the full size; this run was smaller.")
     if any(row.noisy for row in rows):
-        print(f"noisy: the median was more than {NOISY_SPREAD:.0%} slower than the best round.")
+        print(f"noisy: the median was more than {NOISY_VARIATION:.0%} slower than the best round.")
     print(f"Kept in {kept}")
     return 0
 

@@ -47,13 +47,13 @@ SHOWN = (
 
 
 class Found(NamedTuple):
-    """A measured comparison, with both absolute figures and the spread between rounds."""
+    """A measured comparison, with both absolute figures and the variation of its rounds."""
 
     label: str
     ratio: float
     ours: str
     theirs: str
-    spread: float | None = None
+    variation: float | None = None
 
 
 def last_run(results: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -76,7 +76,8 @@ def find(rows: Sequence[dict[str, Any]]) -> list[Found]:
         ]
         if newest:
             row = newest[-1]
-            figures = (row["ratio"], row["ours"], row["baseline"], row.get("spread"))
+            variation = row.get("variation", row.get("spread"))  # its name in earlier results
+            figures = (row["ratio"], row["ours"], row["baseline"], variation)
             found.append(Found(bar.label, *figures))
     return found
 
@@ -126,7 +127,7 @@ def draw(found: Sequence[Found], around: dict[str, Any]) -> str:
         top = _TOP + _LINE * number
         left, right = sorted((one, across(item.ratio)))
         colour = _FASTER if item.ratio >= 1 else _SLOWER
-        noise = "" if item.spread is None else f", ±{item.spread:.0%}"
+        noise = "" if item.variation is None else f", ±{item.variation:.0%}"
         figures = f"{item.ratio:.2g} × ({item.ours} to {_figure(item.theirs)}{noise})"
         lines += [
             f'<text x="{_LEFT - 12}" y="{top + 16}" text-anchor="end">{escape(item.label)}</text>',

@@ -18,7 +18,7 @@ from storage_core import Store, StoreConfig
 
 from . import data, linked
 from .data import RECORD_BYTES, Sizes
-from .measure import Bar, Row, Samples, clock, interleaved, spread_of
+from .measure import Bar, Row, Samples, clock, interleaved, variation_of
 
 _LINEAR, _CONSTANT = Bar("at most", 1.1), Bar("at most", 0.2)
 _BYTES = {
@@ -95,7 +95,7 @@ def _fitted(
         f"{least.best * 1e3:.3g} ms smallest",
         exponent(ordered),
         bar,
-        spread_of(*(samples for _, samples in ordered)),
+        variation_of(*(samples for _, samples in ordered)),
     )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from storage_core import DiskHandler, DiskManager, StoreConfig
 
 from .data import RECORD_BYTES, Sizes
-from .measure import Bar, Row, Samples, interleaved, spread_of
+from .measure import Bar, Row, Samples, interleaved, variation_of
 
 _CONF = Path(__file__).resolve().parent.parent / "conf"
 _PROFILES = ("default", "high-throughput", "low-latency", "memory-constrained")
@@ -54,7 +54,7 @@ def throughput(sizes: Sizes, directory: Path, threads: int, thousands: Bar) -> I
     what = f"append(), {threads} thread{'s' if threads > 1 else ''}"
     yield _rate_row(what, found["handler"], found["loop"], records, Bar("at least", 0.75))
     rate = records / found["handler"].best / 1e3
-    yield Row(what, f"{rate:.0f} k/s", "1 k/s", rate, thousands, found["handler"].spread)
+    yield Row(what, f"{rate:.0f} k/s", "1 k/s", rate, thousands, found["handler"].variation)
 
 
 def four_threads(sizes: Sizes, directory: Path) -> Row:
@@ -74,7 +74,7 @@ def four_threads(sizes: Sizes, directory: Path) -> Row:
         f"{records / one.best / 1e3:,.0f} k/s 1 thread",
         one.best / four.best,
         Bar("at least", 0.7),
-        spread_of(one, four),
+        variation_of(one, four),
     )
 
 
@@ -134,7 +134,7 @@ def _rate_row(
         f"{records / loop.best / 1e3:,.1f} k/s {name}",
         loop.best / ours.best,
         bar,
-        spread_of(ours, loop),
+        variation_of(ours, loop),
     )
 
 

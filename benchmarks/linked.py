@@ -77,4 +77,4 @@ def _directory(path: Path, partition: int) -> Path:
 def _publish(vfs: UnsyncedVfs, path: Path, ends: dict[int, int]) -> None:
     topic = Store.open(path).topic(TOPIC)
     if not watermarks.publish(vfs, TOPIC, topic.uuid.bytes, ends, 1000):
-        raise AssertionError("the watermark is missing")
+        raise AssertionError("the high watermark is missing")

@@ -1,8 +1,8 @@
 """How the benchmarks measure: the sides alternate, and the best of several rounds counts.
 
 Other work on the machine slows both sides, but rarely at the same time. So the sides of a
-comparison alternate in one run, each counts with its best time, and the spread between the best and
-the median shows how reliable the figure is.
+comparison alternate in one run, and each counts with its best time. How much slower the median
+round was than the best one shows how reliable the figure is: that is called the variation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-NOISY_SPREAD = 0.15
+NOISY_VARIATION = 0.15
 Side = Callable[[], float]
 """Does one round of work and returns the seconds that count, preparation left out."""
 
@@ -29,18 +29,18 @@ class Samples:
         return min(self.seconds)
 
     @property
-    def spread(self) -> float | None:
+    def variation(self) -> float | None:
         """How much slower the median round was than the best one; None if there was one round."""
         if len(self.seconds) == 1 or not self.best:
             return None
         return statistics.median(self.seconds) / self.best - 1
 
 
-def spread_of(*sides: Samples) -> float | None:
-    """The larger spread of both sides; None if one of them was measured once."""
-    spreads = [side.spread for side in sides]
-    known = [spread for spread in spreads if spread is not None]
-    return max(known) if len(known) == len(spreads) else None
+def variation_of(*sides: Samples) -> float | None:
+    """The larger variation of both sides; None if one of them was measured once."""
+    variations = [side.variation for side in sides]
+    known = [variation for variation in variations if variation is not None]
+    return max(known) if len(known) == len(variations) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Bar:
 class Row:
     """One line of the table: our figure, the baseline's, their ratio and its limit.
 
-    A figure that was measured once, such as memory, has no spread.
+    A figure that was measured once, such as memory, has no variation.
     """
 
     what: str
@@ -69,7 +69,7 @@ class Row:
     baseline: str
     ratio: float
     bar: Bar | None
-    spread: float | None
+    variation: float | None
 
     @property
     def verdict(self) -> str:
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def noisy(self) -> bool:
-        return self.spread is not None and self.spread > NOISY_SPREAD
+        return self.variation is not None and self.variation > NOISY_VARIATION
 
 
 def clock(action: Callable[[], object]) -> float:
@@ -112,7 +112,7 @@ def speed_row(
         f"{_speed(size / baseline.best)} {name}".rstrip(),
         baseline.best / ours.best,
         bar,
-        spread_of(ours, baseline),
+        variation_of(ours, baseline),
     )
 
 
@@ -126,7 +126,7 @@ def time_row(
         f"{_duration(baseline.best / per)} {name}".rstrip(),
         ours.best / baseline.best,
         bar,
-        spread_of(ours, baseline),
+        variation_of(ours, baseline),
     )
 
 
@@ -144,12 +144,13 @@ def _duration(seconds: float) -> str:
 
 def table(rows: list[Row]) -> str:
     """The rows as an aligned table for people."""
-    cells = [("what", "ours", "baseline", "ratio", "bar", "", "spread")]
+    cells = [("what", "ours", "baseline", "ratio", "bar", "", "variation")]
     for row in rows:
         bar = "" if row.bar is None else str(row.bar)
-        spread = "–" if row.spread is None else f"{row.spread:.0%}{' noisy' if row.noisy else ''}"
+        noise = " noisy" if row.noisy else ""
+        variation = "–" if row.variation is None else f"{row.variation:.0%}{noise}"
         cells.append(
-            (row.what, row.ours, row.baseline, f"{row.ratio:.2f}", bar, row.verdict, spread)
+            (row.what, row.ours, row.baseline, f"{row.ratio:.2f}", bar, row.verdict, variation)
         )
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in cells]

@@ -31,7 +31,7 @@ from storage_core.vfs import PosixVfs
 from . import data
 from .data import Sizes
 from .growth import exponent
-from .measure import Bar, Row, clock, interleaved, spread_of
+from .measure import Bar, Row, clock, interleaved, variation_of
 
 _PARTITIONS, _TASKS, _SIZE, _RECORDS = 1000, 8, 64 << 20, 100_000
 _DAY_US, _DAYS, _BEGIN = 24 * 3600 * 10**6, 365, 1_700_000_000_000_000
@@ -81,14 +81,14 @@ def plans(sizes: Sizes, directory: Path) -> Iterator[Row]:
         slices, gets = found[name]
         seconds = samples[name]
         label = f"objects: plan {what} of {total:,} slices"
-        spread = spread_of(seconds)
+        variation = variation_of(seconds)
         yield Row(
             f"{label}: seconds",
             f"{seconds.best:.3g} s",
             f"{slices:,} slices",
             seconds.best,
             Bar("at most", limit),
-            spread,
+            variation,
         )
         bar = Bar("at most", 20) if name == "day" else None
         yield Row(f"{label}: GETs", f"{gets}", "requests", gets, bar, None)
@@ -201,7 +201,7 @@ def opening(sizes: Sizes, directory: Path) -> Row:
         f"{least.best * 1e3:.3g} ms smallest",
         exponent(ordered),
         Bar("at most", 0.1),
-        spread_of(*(samples for _, samples in ordered)),
+        variation_of(*(samples for _, samples in ordered)),
     )
 
 

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store
@@ -168,6 +168,38 @@ def _counted(what: str, found: int, wanted: int) -> Row:
     return Row(what, f"{found}", f"{wanted}", found / wanted, Bar("at most", 1), None)
 
 
+class _Target:
+    """Where Spark writes its rows: each time to another topic, or as bytes to another directory."""
+
+    def __init__(
+        self,
+        url: str,
+        storage: Mapping[str, str],
+        options: Mapping[str, str],
+        rows: DataFrame,
+        directory: Path,
+    ) -> None:
+        self._url, self._storage, self._options = url, storage, options
+        self._rows, self._directory = rows, directory
+        self._numbers = itertools.count()
+
+    def write(self) -> float:
+        """Seconds of a write to a topic. Only the first one, ``t0``, is kept."""
+        topic = f"t{next(self._numbers)}"
+        writer = self._rows.write.format("cursus").mode("append")
+        writer = writer.options(topic=topic, numPartitions=_PARTITIONS, **self._options)
+        seconds = clock(lambda: writer.save(self._url))
+        if topic != "t0":
+            _drop(self._url, self._storage, topic)
+        return seconds
+
+    def write_bytes(self) -> float:
+        """Seconds of a write of the bytes alone."""
+        target = self._directory / f"bytes-{next(self._numbers)}"
+        writer = self._rows.write.format("bytes_only").option("sync", "false").mode("append")
+        return clock(lambda: writer.save(str(target)))
+
+
 def speed(
     sizes: Sizes, directory: Path, place: Place, spark: SparkSession, workers: Sequence[_Worker]
 ) -> Iterator[Row]:
@@ -179,22 +211,8 @@ def speed(
     plain, keyed = rows_to_write(spark, records)
     keyed.unpersist()
     numbers = itertools.count()
-
-    def write() -> float:
-        topic = f"t{next(numbers)}"
-        writer = plain.write.format("cursus").mode("append")
-        writer = writer.options(topic=topic, numPartitions=_PARTITIONS, **given)
-        seconds = clock(lambda: writer.save(url))
-        if topic != "t0":
-            _drop(url, place.storage, topic)
-        return seconds
-
-    def write_bytes() -> float:
-        target = directory / f"bytes-{next(numbers)}"
-        writer = plain.write.format("bytes_only").option("sync", "false").mode("append")
-        return clock(lambda: writer.save(str(target)))
-
-    write()  # the topic that is read
+    target = _Target(url, dict(place.storage), given, plain, directory)
+    target.write()  # the topic that is read
     objects = _objects(url, place.storage)
     shares = [[each.key for each in objects[at::_PROCESSES]] for at in range(_PROCESSES)]
     library = (f"{place.url}/speed", dict(place.storage))
@@ -211,11 +229,11 @@ def speed(
                 lambda: _together(workers, [(_get, *library, share) for share in shares])
             ),
             "read ceiling": lambda: drain(ceiling),
-            "write": write,
+            "write": target.write,
             "puts": lambda: clock(
                 lambda: _together(workers, [(_put, *library, f"put-{next(numbers)}")] * _PROCESSES)
             ),
-            "write ceiling": write_bytes,
+            "write ceiling": target.write_bytes,
         },
         rounds,
     )

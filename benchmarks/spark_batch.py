@@ -99,7 +99,7 @@ def planning(amount: Amount, directory: Path) -> Iterator[Row]:
     best = found[str(many)]
     what = f"plan {many} segments"
     bar = Bar("at most", 2)
-    yield Row(what, f"{best.best:.2f} s", "seconds", best.best, bar, best.spread)
+    yield Row(what, f"{best.best:.2f} s", "seconds", best.best, bar, best.variation)
     yield time_row(what, best, found[str(few)], Bar("at most", 12), name=f"{few} segments")
     for count in (many, few):
         shutil.rmtree(directory / f"plan-{count}")
@@ -264,7 +264,7 @@ def writing(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[Ro
         frame.unpersist()
     plain_time, keyed_time = found["plain"], found["keyed"]
     name = "bytes only, synced"
-    bar = Bar("at least", 0.9)
+    bar = Bar("at least", 0.95)
     yield speed_row("write, no key", plain_time, found["plain bytes"], size, bar, name)
     yield speed_row("write, keyed", keyed_time, found["keyed bytes"], size, bar, name)
     what, name = "write, keyed, laid out by partition_by_key", "keyed"

@@ -23,7 +23,7 @@ from storage_core import Store, StoreConfig
 
 from . import data, events
 from .data import Sizes, UnsyncedVfs
-from .measure import Bar, Row, Samples, clock, interleaved, speed_row, spread_of, time_row
+from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row, variation_of
 from .processor_time import jvm_of, used_by, work_between
 from .spark_batch import drain, session
 from .typed_ceiling import EventsSource
@@ -202,7 +202,7 @@ def filtering(amount: Amount, directory: Path, spark: SparkSession) -> Iterator[
         f"{all_time:.2f} s full read; both beyond {floor:.2f} s of an empty topic",
         some_time / all_time,
         Bar("at most", 0.1),
-        spread_of(found["some"], found["all"]),
+        variation_of(found["some"], found["all"]),
     )
     shutil.rmtree(directory)
 

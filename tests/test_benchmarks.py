@@ -46,6 +46,11 @@ def test_every_benchmark_of_the_engine_runs_and_leaves_nothing_behind(
     [
         ("handlers", ("append(), 1 thread", "append(), 4 threads", "low-latency", "bare loop")),
         ("layouts", ("rustlog sealed read", "cursus first read", "cursus-broker", "row encode")),
+        (
+            "varied_records",
+            ("rustlog sealed read, varied", "cursus append, varied", "1,000 records"),
+        ),
+        ("memory_shapes", ("worker memory, read, records of 10 B", "worker memory, write")),
         ("lifecycle", ("merge", "recompress to none", "under lz4", "compaction", "memory")),
         ("growth", ("open and first read", "read all", "append", "seek by time", "plan")),
     ],
@@ -74,7 +79,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
 
 def test_helpers_are_not_taken_for_benchmarks() -> None:
     assert {"core", "handlers", "layouts", "typed"} <= set(benchmarks())
-    assert not {"data", "events", "measure", "memory", "typed_ceiling"} & set(benchmarks())
+    helpers = {"data", "events", "measure", "memory", "typed_ceiling", "sized_worker"}
+    assert not helpers & set(benchmarks())
 
 
 def test_sides_take_turns_and_the_first_one_changes() -> None:
@@ -93,7 +99,7 @@ def test_the_best_round_counts_and_the_median_says_how_noisy_it_was() -> None:
     ours, baseline = Samples((2.0, 1.0, 4.0)), Samples((0.5, 0.5, 0.5))
     row = speed_row("x", ours, baseline, 10**9, Bar("at least", 0.6), "y")
     assert (row.ours, row.baseline, row.ratio) == ("1.00 GB/s", "2.00 GB/s y", 0.5)
-    assert (row.verdict, row.noisy, row.spread) == ("MISSED", True, 1.0)
+    assert (row.verdict, row.noisy, row.variation) == ("MISSED", True, 1.0)
     slow = time_row("x", ours, baseline, Bar("at most", 2), per=1000)
     assert (slow.ours, slow.baseline, slow.verdict) == ("1.00 ms", "500 µs", "ok")
     assert "MISSED" in table([row, slow])

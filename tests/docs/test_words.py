@@ -59,6 +59,7 @@ SEARCHED = [
     "conf",
     "docs",
     "examples",
+    "benchmarks",
     "storage_core",
     "cursus_spark",
     "tests",
