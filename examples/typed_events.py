@@ -19,19 +19,31 @@ EVENTS = 20_000
 
 def main(directory: Path) -> None:
     """Run five short steps."""
-    log, checkpoint = str(directory / "log"), str(directory / "checkpoint")
+    log = str(directory / "log")
     spark = SparkSession.builder.appName("typed-events").getOrCreate()
     register(spark)  # not needed where the package is installed
-
     events = some_events(spark)
+    write_and_read(events, log)
+    find(spark, log)
+    add_a_column(events, log)
+    copy_in_a_stream(spark, log, str(directory / "checkpoint"))
+    spark.stop()
+    read_without_spark(log)
+
+
+def write_and_read(events: DataFrame, log: str) -> None:
+    """Write a DataFrame as it is, and get the same one back."""
     writer = events.write.format("cursus").option("topic", "events").option("numPartitions", 2)
     writer = writer.option("keyColumns", "user").option("timestampColumn", "ts")
     writer.mode("append").save(log)
-    again = spark.read.format("cursus").option("subscribe", "events").load(log)
+    again = events.sparkSession.read.format("cursus").option("subscribe", "events").load(log)
     changed = again.exceptAll(events).count()
     print(f"1. wrote {EVENTS} events as they are, read {again.count()} back, {changed} changed")
     again.printSchema()
 
+
+def find(spark: SparkSession, log: str) -> None:
+    """Read some rows and some columns."""
     large = (
         spark.read.format("cursus")
         .option("subscribe", "events")
@@ -41,13 +53,19 @@ def main(directory: Path) -> None:
     )
     print("2. since 10 November there were", large.count(), "large amounts")
 
+
+def add_a_column(events: DataFrame, log: str) -> None:
+    """Write rows that have one column more."""
     newer = events.where("id < 100").selectExpr("*", "'eu' AS region")
     writer = newer.write.format("cursus").option("topic", "events").option("mergeSchema", "true")
     writer.mode("append").save(log)
-    grown = spark.read.format("cursus").option("subscribe", "events").load(log)
+    grown = events.sparkSession.read.format("cursus").option("subscribe", "events").load(log)
     with_region = grown.where("region IS NOT NULL").count()
     print(f"3. added a column with {with_region} rows; the others have null there")
 
+
+def copy_in_a_stream(spark: SparkSession, log: str, checkpoint: str) -> None:
+    """Copy some rows to another topic."""
     query = (
         spark.readStream.format("cursus")
         .option("subscribe", "events")
@@ -63,8 +81,10 @@ def main(directory: Path) -> None:
     query.awaitTermination()
     slow = spark.read.format("cursus").option("subscribe", "slow").load(log)
     print("4. a stream copied", slow.count(), "slow events with all their columns, exactly once")
-    spark.stop()
 
+
+def read_without_spark(log: str) -> None:
+    """Read some columns into an Arrow table."""
     with Store.open(log) as store:
         scan = store.scan("events", columns=["user", "amount"], where="amount >= 999")
         rows = scan.to_table().num_rows
