@@ -310,3 +310,31 @@ def test_a_small_append_opens_the_root_once_and_asks_for_the_topic_once(
     assert (counted["open"], counted["stat"], counted["listdir"]) == (3, 3, 1)
     assert (counted["fsync"], counted["rename"]) == (1, 0)
     assert counted["pwritev"] == 4, "the lock's word twice, the frame, a slot of high watermarks"
+
+
+def test_a_task_opens_each_small_segment_once_whatever_the_number_of_partitions(
+    tmp_path: Path, calls: Counter[str]
+) -> None:
+    """64 partitions of three small segments: one task reads them all."""
+    partitions, segments = 64, 3
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC, partitions)
+        for partition in range(partitions):
+            for _ in range(segments):
+                store.append(TOPIC, partition, values(10))
+                store.roll(TOPIC, partition)
+            store.append(TOPIC, partition, values(10))
+    source = CursusDataSource({"path": str(tmp_path), "subscribe": TOPIC})
+    reader = source.reader(source.schema())
+    calls.clear()
+    (task,) = reader.partitions()
+    planned = calls.copy()
+    calls.clear()
+    found = sum(batch.num_rows for batch in reader.read(task))
+    assert found == 10 * partitions * (segments + 1)
+    assert planned["open"] <= partitions + 4, "the high watermarks again for each partition"
+    assert planned["map"] == planned["frames"] == 0
+    assert calls["open"] <= partitions * (segments + 1) + 4, "each log once"
+    assert calls["map"] == partitions * segments
+    assert calls["pread"] <= partitions + 4, "the active segments"
+    assert calls["stat"] <= partitions * (segments + 8) + 8, "the topic 8 times for a partition"
