@@ -64,10 +64,13 @@ class ObjectBackend(Protocol):
             FileNotFoundError: there is no such object.
         """
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
         """All objects below ``prefix``, which ends in ``/``, whose keys are above ``after``.
 
-        They come in the order of their keys.
+        They come in the order of their keys. With ``most`` the first ones are enough, and no more
+        requests are made than those take.
         """
 
     def delete(self, keys: Sequence[str]) -> None:

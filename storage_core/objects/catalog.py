@@ -4,6 +4,8 @@
 log: partitions, settings, columns, and that the topic was deleted. So one read of the log sees
 every change, and no commit can follow the deletion. A topic that is created again gets the next
 number and another log. ``<n:020>.deleted`` tells listings of topics that number n is gone.
+``<n:020>.deleting`` is stored before the commit that deletes it: so a listing that meets a crash
+between the two looks into the log.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..config import StoreConfig
-from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
+from ..errors import ConfigError, StorageError, TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
 from ..io import json_files
 from ..metadata import topic_file
@@ -33,7 +35,9 @@ from .reads.pins import Pin
 from .state import Commit, LogState
 
 TOPICS = "topics/"
-_ENTRY = re.compile(r"(\d{20})\.(json|deleted)")
+_ENTRY = re.compile(r"(\d{20})\.(json|deleting|deleted)")
+_DELETING, _DELETED = 1, 2
+_STEPS = {"json": 0, "deleting": _DELETING, "deleted": _DELETED}
 
 
 class _Step(threading.local):
@@ -98,14 +102,34 @@ class ObjectCatalog:
         return list(self._step.names)
 
     def _names(self) -> list[str]:
-        last: dict[str, tuple[int, bool]] = {}
+        last: dict[str, tuple[int, int]] = {}
         for info in self._backend.list_after(TOPICS):
             topic, _, entry = info.key.removeprefix(TOPICS).partition("/")
             found = _ENTRY.fullmatch(entry)
             if found is not None and is_name(topic):
-                mark = (int(found[1]), found[2] == "deleted")
+                mark = (int(found[1]), _STEPS[found[2]])
                 last[topic] = max(mark, last.get(topic, mark))
-        return sorted(name for name, (_, deleted) in last.items() if not deleted)
+        return sorted(
+            name
+            for name, (_, step) in last.items()
+            if step != _DELETED and not (step == _DELETING and self._is_gone(name))
+        )
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether a deletion that was begun has happened; if its log is damaged, nobody knows."""
+        try:
+            return self._find(topic) is None
+        except StorageError:
+            return False
+
+    def states(self) -> Iterator[tuple[str, LogState]]:
+        """Every topic with its state. One that is deleted meanwhile is left out."""
+        for name in self.names():
+            try:
+                state = self.get(name)[1]
+            except TopicNotFoundError:
+                continue
+            yield name, state
 
     def get(self, topic: str) -> tuple[CommitLog, LogState]:
         """The log of a topic, and its state now.
@@ -241,7 +265,7 @@ class ObjectCatalog:
                     return
                 if found is not None:
                     raise _exists(topic) from error
-                if self._backend.patience.is_over(until):
+                if tries and self._backend.patience.is_over(until):
                     raise
                 tries += 1
                 self._backend.patience.wait(tries)
@@ -251,6 +275,7 @@ class ObjectCatalog:
         self._pins.pop(topic, None)  # a pin does not know the number of the topic
         known, _ = self._current(topic)
         now = json_files.timestamp(self._clock)
+        self._backend.put(_key(topic, known.number, "deleting"), [b""])
 
         def build(state: LogState) -> Draft | None:
             return None if state.deleted else Draft(Commit(deleted=True, written_at=now))
@@ -304,21 +329,26 @@ class ObjectCatalog:
         return found
 
     def _find(self, topic: str, *, with_deleted: bool = False) -> KnownLog | None:
-        """The last topic of this name; None if there was none, or a listing says it is deleted."""
-        last = (-1, False)
+        """The last topic of this name; None if there was none, or if it was deleted."""
+        last = (-1, 0)
         for info in self._backend.list_after(f"{TOPICS}{topic}/"):
             found = _ENTRY.fullmatch(info.key.rpartition("/")[2])
             if found is not None:
-                last = max(last, (int(found[1]), found[2] == "deleted"))
-        number, deleted = last
-        if number < 0 or (deleted and not with_deleted):
+                last = max(last, (int(found[1]), _STEPS[found[2]]))
+        number, step = last
+        if number < 0 or (step == _DELETED and not with_deleted):
             return None
         key = _key(topic, number)
         fields = json_files.load(bytes(self._backend.get_ranges(key).whole), key)
         log_id = fields.get("log")
         if not isinstance(log_id, str) or not is_name(log_id):
             raise damaged(key, f"log is {log_id!r}")
-        return KnownLog(number, self.open_log(log_id))
+        known = KnownLog(number, self.open_log(log_id))
+        if with_deleted or step != _DELETING or not known.log.refresh().deleted:
+            return known
+        with suppress(OSError):  # a reader may not write
+            self._backend.put(_key(topic, number, "deleted"), [b""])
+        return None
 
     def _not_found(self, topic: str) -> TopicNotFoundError:
         found = ", ".join([name for name in self.names() if name != topic][:20]) or "none"

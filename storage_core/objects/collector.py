@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from .backend import ObjectInfo, read_object
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
 from .garbage import Garbage, collect_deleted, collect_log, needed
-from .names import DATA, hour_of, time_text
+from .names import DATA, LOGS, hour_of, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
 
@@ -24,7 +24,9 @@ _HOUR_US = 3600 * 10**6
 # An automatic sweep: how many in a time to live, and what it may look at.
 _SWEEPS, _SWEPT, _SWEPT_TOPICS, _MOST_MANIFESTS = 24, 5000, 100, 16
 _SWEEP = "sweep"
-_LISTED_LOGS = 20_000
+_SWEPT_LOGS = 200
+# Above all keys of a log, and below those of the next one.
+_AFTER_SLASH = chr(ord("/") + 1)
 _TRIES = 4
 _log = logging.getLogger("storage_core")
 
@@ -119,14 +121,15 @@ class Collector:
         if len(topics) > _SWEPT_TOPICS:
             _log.info("%d topics are too many for a sweep: run cursus gc", len(topics))
             return Garbage()
-        states = (self._catalog.get(topic)[1] for topic in topics)
         old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
-        rest = old.without(needed(states, old.keys, _MOST_MANIFESTS))
+        rest = old.without(needed(self._states(), old.keys, _MOST_MANIFESTS))
         # A log whose name is lost needs its data, too: so ask every log there is.
-        found = self._backend.list_some("logs/", "", _LISTED_LOGS) if rest.keys else []
-        if not rest.keys or len(found) == _LISTED_LOGS:
+        ids = self._some_log_ids(_SWEPT_LOGS) if rest.keys else []
+        if len(ids) > _SWEPT_LOGS:
+            _log.info("more than %d logs are too many for a sweep: run cursus gc", _SWEPT_LOGS)
+        if not rest.keys or len(ids) > _SWEPT_LOGS:
             return Garbage()
-        logs = [self._catalog.open_log(each) for each in _ids(found)]
+        logs = [self._catalog.open_log(each) for each in ids]
         return self._collect_orphans(logs, rest.objects, hour, dry_run=False, most=_MOST_MANIFESTS)
 
     def _hint(self) -> _Hint:
@@ -151,11 +154,22 @@ class Collector:
             keys += [info.key for info in self._backend.list_after(f"{DATA}/{hour}/{job}/")]
         if keys:
             # The caller may abort a job that it has committed.
-            live = needed((self._catalog.get(each)[1] for each in self._catalog.names()), keys)
+            live = needed(self._states(), keys)
             self._delete([key for key in keys if key not in live])
 
+    def _states(self) -> Iterator[LogState]:
+        return (state for _, state in self._catalog.states())
+
     def _log_ids(self) -> Iterable[str]:
-        return _ids(self._backend.list_after("logs/"))
+        return _ids(self._backend.list_after(LOGS))
+
+    def _some_log_ids(self, most: int) -> list[str]:
+        """All logs, or one more than ``most``: a listing for each, however many commits it has."""
+        found, after = list[str](), LOGS
+        while len(found) <= most and (listed := self._backend.list_some(LOGS, after, 1)):
+            found += _ids(listed)
+            after = f"{LOGS}{found[-1]}{_AFTER_SLASH}"
+        return found
 
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""

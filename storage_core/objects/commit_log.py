@@ -35,7 +35,7 @@ from . import document
 from .backend import read_object
 from .manifests import moving
 from .manifests.archive import ManifestReader
-from .names import hour_start_us, time_text
+from .names import LOGS, hour_start_us, time_text
 from .patience import TRANSIENT, PatientBackend
 from .state import Commit, LogState, commit_fields, commit_from, state_fields, state_from
 
@@ -45,6 +45,9 @@ GONE = 1 << 62
 _COMMIT, _CHECKPOINT = ".commit", ".checkpoint"
 _NAME = re.compile(r"(\d{20})(\.commit|\.checkpoint)")
 _READ_THREADS = 16
+# No collector deletes commits that are not twice as old, whatever its settings. A state that is
+# older is only believed if the boundary says that no commit after it was deleted.
+_SURE_S = 30.0
 _OPEN_TRIES = 10
 _log = logging.getLogger("storage_core")
 
@@ -86,7 +89,7 @@ class CommitLog:
         self.backend = backend
         self.clock = clock
         self.name = log
-        self.prefix = f"logs/{log}/"
+        self.prefix = f"{LOGS}{log}/"
         self.manifests = ManifestReader(backend)
         self._patience = backend.patience
         self._fresh_s = ttl_s / 2
@@ -101,11 +104,14 @@ class CommitLog:
         """The state now. If nothing was committed since, this is one read that finds nothing."""
         with self._lock:
             while True:
-                now = self._now()
-                if self._state is None or self._is_old(self._seen):
+                now, known, seen = self._now(), self._state, self._seen
+                if known is None or self._is_old(seen):
                     self._state = self._open()
                 else:
-                    self._state = self._follow(self._state)
+                    self._state = self._follow(known)
+                    if self._is_old(seen, _SURE_S) and self.boundary() > known.number + 1:
+                        self._state = None
+                        continue
                 self._seen = now
                 # If this process slept, the commit that it did not find may have been deleted.
                 if not self._is_old(now):
@@ -181,7 +187,7 @@ class CommitLog:
     def _is_above_boundary(self, number: int) -> bool:
         try:
             return self.boundary() <= number
-        except OSError as error:
+        except (OSError, StorageError) as error:
             raise self._unknown(number, error) from error
 
     def forget(self) -> None:
@@ -213,7 +219,8 @@ class CommitLog:
                 cause = error
             except OSError as error:
                 raise self._failed(key, ident, error, tries) from error
-            if self._patience.is_over(until):
+            # A request may take longer than patience lasts: the second one tells what it did.
+            if tries and self._patience.is_over(until):
                 raise self._unknown(number, cause)
             tries += 1
             self._patience.wait(tries)
@@ -296,6 +303,7 @@ class CommitLog:
 
         Raises:
             FileNotFoundError: the listing is not of one moment, or an object is missing.
+            DamagedMetadataError: a checkpoint is damaged, and the commits before it are deleted.
         """
         hint = self.hint() if use_hint else -1
         after = f"{self.prefix}{hint:020d}" if hint >= 0 else self.prefix
@@ -303,14 +311,28 @@ class CommitLog:
             self.prefix,
             (info.key for info in self.backend.list_after(self.prefix, after)),
         )
-        base = LogState()
-        if checkpoints:
-            base = self._read_checkpoint(checkpoints[-1])
+        base, damage = self._last_sound(checkpoints)
+        if damage is not None and use_hint:
+            raise damage  # the next listing shows what stands before
         rest = [number for number in commits if number > base.number]
         for expected, number in enumerate(rest, base.number + 1):
             if number != expected:
-                raise FileNotFoundError(self._key(expected, _COMMIT))
+                raise damage or FileNotFoundError(self._key(expected, _COMMIT))
+        if damage is not None and base.number + len(rest) < checkpoints[-1]:
+            raise damage
         return base, rest
+
+    def _last_sound(
+        self, checkpoints: Sequence[int]
+    ) -> tuple[LogState, DamagedMetadataError | None]:
+        """The last checkpoint that can be read, or the empty state; and the damage after it."""
+        damage = None
+        for number in reversed(checkpoints):
+            try:
+                return self._read_checkpoint(number), damage
+            except DamagedMetadataError as error:
+                damage = damage or error
+        return LogState(), damage
 
     def _read_commit(self, key: str) -> Commit:
         data = self.backend.get_ranges(key).whole
@@ -417,10 +439,11 @@ class CommitLog:
     def _now(self) -> tuple[float, float]:
         return self.clock.monotonic(), self.clock.now_us() / 1e6
 
-    def _is_old(self, seen: tuple[float, float]) -> bool:
+    def _is_old(self, seen: tuple[float, float], limit_s: float | None = None) -> bool:
         """Whether commits after those known then may be deleted by now, by either clock."""
         elapsed = [now - then for now, then in zip(self._now(), seen, strict=True)]
-        return max(elapsed) > self._fresh_s or min(elapsed) < -1
+        longest = self._fresh_s if limit_s is None else limit_s
+        return max(elapsed) > longest or min(elapsed) < -1
 
 
 def parse_listing(prefix: str, keys: Iterable[str]) -> tuple[list[int], list[int]]:

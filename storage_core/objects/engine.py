@@ -253,7 +253,7 @@ class ObjectEngine:
     def schemas(self, topic: str) -> ObjectSchemas | PinnedSchemas:
         pin = self._catalog.pinned(topic)
         if pin is not None and pin.published is not None:
-            return PinnedSchemas(pin.schemas)
+            return PinnedSchemas(pin.schemas, lambda: ObjectSchemas(self._catalog.log(topic)))
         log = self._catalog.log(topic)
         if log.state().published is None:
             raise no_columns(topic)
@@ -415,8 +415,7 @@ class ObjectEngine:
     def ledger(self) -> list[LedgerEntry]:
         return [
             entry._replace(topic=topic, topic_uuid=str(state.topic and state.topic.uuid))
-            for topic in self.topics()
-            for state in [self._catalog.get(topic)[1]]
+            for topic, state in self._catalog.states()
             for entry in state.ledger.values()
         ]
 
@@ -445,17 +444,22 @@ class ObjectEngine:
     def repair(self) -> list[RecoveryReport]:
         """Nothing can be half done: only temporary files of crashed writers are removed."""
         self.require_writable()
-        if isinstance(self._backend.inner, VfsBackend):
-            self._backend.inner.sweep()
+        self._sweep_temporary_files()
         return [
-            RecoveryReport(topic, partition, end)
-            for topic in self.topics()
-            for partition, end in enumerate(self.high_watermarks(topic))
+            RecoveryReport(topic, number, partition.end)
+            for topic, state in self._catalog.states()
+            for number, partition in enumerate(state.partitions)
         ]
 
     def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
         found = self._collector.collect(dry_run=dry_run)
+        if not dry_run:
+            self._sweep_temporary_files()
         return len(found.keys), found.size
+
+    def _sweep_temporary_files(self) -> None:
+        if isinstance(self._backend.inner, VfsBackend):
+            self._backend.inner.sweep()
 
     def flush(self) -> None:
         """Nothing waits: every append is durable."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from ..errors import DamagedMetadataError
 from ..io import json_files
 from .backend import ObjectInfo
 from .commit_log import GONE, CommitLog, parse_listing
@@ -118,13 +119,13 @@ def _last_old(log: CommitLog, checkpoints: Sequence[int], before: str) -> int | 
         middle = (low + high) // 2
         try:
             is_old = log.read_checkpoint(checkpoints[middle])[1] < before
-        except FileNotFoundError:  # another collector was first
+        except (FileNotFoundError, DamagedMetadataError):  # another collector was first
             is_old = True
         low, high = (middle + 1, high) if is_old else (low, middle)
     for number in reversed(checkpoints[:low]):
         try:
             return number if log.read_checkpoint(number)[1] < before else None
-        except FileNotFoundError:
+        except (FileNotFoundError, DamagedMetadataError):
             continue
     return None
 

@@ -58,7 +58,7 @@ class ObjectGroups:
                 self._backend.replace_if(key, [json_files.dump(fields)], tag)
                 return
             except (FileExistsError, *TRANSIENT):
-                if self._backend.patience.is_over(until):
+                if tries and self._backend.patience.is_over(until):
                     raise
             tries += 1
             self._backend.patience.wait(tries)

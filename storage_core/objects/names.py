@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from ..commit.staging import SUFFIX
 from ..vfs import Vfs
 
-DATA = "data"
+DATA, LOGS = "data", "logs/"
 MANIFEST_SUFFIX = ".manifest"
 _HOUR = "%Y%m%d%H"
 

@@ -116,29 +116,44 @@ class ObstoreBackend:
             if ranges is None:
                 found = self._library.get(self._store, key)
                 return Contents((memoryview(found.bytes()),), found.meta["e_tag"])
-            wanted = [(at, size) for at, size in ranges if size]
-            pieces = iter(
-                self._library.get_ranges(
-                    self._store,
-                    key,
-                    starts=[at for at, _ in wanted],
-                    lengths=[size for _, size in wanted],
-                )
-                if wanted
-                else ()
-            )
-            return Contents(
-                tuple(memoryview(next(pieces)) if size else memoryview(b"") for _, size in ranges)
-            )
+            return Contents(self._pieces(key, ranges))
         except self._errors as error:
             raise self._typed(error, key) from None
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        found = []
+    def _pieces(self, key: str, ranges: Sequence[tuple[int, int]]) -> tuple[memoryview, ...]:
         try:
-            offset = after or None
+            return self._within(key, ranges)
+        except (FileNotFoundError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            # The library fails, or panics, where a range begins after the end of an object.
+            end = self._library.head(self._store, key)["size"]
+            if all(at + size <= end for at, size in ranges):
+                raise
+            return self._within(key, [(at, max(min(size, end - at), 0)) for at, size in ranges])
+
+    def _within(self, key: str, ranges: Sequence[tuple[int, int]]) -> tuple[memoryview, ...]:
+        wanted = [(at, size) for at, size in ranges if size]
+        found = iter(
+            self._library.get_ranges(
+                self._store,
+                key,
+                starts=[at for at, _ in wanted],
+                lengths=[size for _, size in wanted],
+            )
+            if wanted
+            else ()
+        )
+        return tuple(memoryview(next(found)) if size else memoryview(b"") for _, size in ranges)
+
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        try:
+            offset, chunk = after or None, min(most or _CHUNK, _CHUNK)
             for batch in self._library.list(
-                self._store, prefix.rstrip("/"), offset=offset, chunk_size=_CHUNK
+                self._store, prefix.rstrip("/"), offset=offset, chunk_size=chunk
             ):
                 # Some servers ignore where a listing should begin.
                 found += [
@@ -146,6 +161,8 @@ class ObstoreBackend:
                     for each in batch
                     if each["path"].startswith(prefix) and each["path"] > after
                 ]
+                if most is not None and len(found) >= most:
+                    break
         except self._errors as error:
             raise self._typed(error, prefix) from None
         return iter(sorted(found))
@@ -158,6 +175,9 @@ class ObstoreBackend:
             found = self._typed(error, keys[0])
             if not isinstance(found, FileNotFoundError):
                 raise found from None
+            if len(keys) > 1:  # some stores stop at the first object that is not there
+                for key in keys:
+                    self.delete([key])
 
     @cached_property
     def _errors(self) -> tuple[type[BaseException], ...]:

@@ -36,13 +36,13 @@ class Patience:
         self._clock.sleep(random.uniform(0, longest))
 
     def run(self, call: Callable[[], Result]) -> Result:
-        """Repeat a call that can be repeated."""
+        """Repeat a call that can be repeated; once even if the first try took all of the time."""
         until, tries = self.deadline(), 0
         while True:
             try:
                 return call()
             except TRANSIENT:
-                if self.is_over(until):
+                if tries and self.is_over(until):
                     raise
                 tries += 1
                 self.wait(tries)
@@ -71,12 +71,18 @@ class PatientBackend:
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]] | None = None) -> Contents:
         return self.patience.run(lambda: self.inner.get_ranges(key, ranges))
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        return iter(self.patience.run(lambda: list(self.inner.list_after(prefix, after))))
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
+        return iter(self.patience.run(lambda: list(self.inner.list_after(prefix, after, most))))
 
     def list_some(self, prefix: str, after: str, most: int) -> list[ObjectInfo]:
         """The first objects of a listing, with no more requests than they take."""
-        return self.patience.run(lambda: list(islice(self.inner.list_after(prefix, after), most)))
+
+        def listed() -> list[ObjectInfo]:
+            return list(islice(self.inner.list_after(prefix, after, most), most))
+
+        return self.patience.run(listed)
 
     def delete(self, keys: Sequence[str]) -> None:
         self.patience.run(lambda: self.inner.delete(keys))

@@ -15,9 +15,10 @@ import errno
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from ..io.caching import may_cache_listing
-from ..io.durable import opened, parent, sync_directories, write_all
+from ..io.durable import is_abandoned, opened, parent, sync_directories, write_all
 from ..vfs import Buffer, Vfs
 from .backend import Contents, ObjectInfo
 
@@ -25,7 +26,6 @@ TEMPORARY = "tmp"
 _VERSIONS = "~"
 _KEPT_NS = 60 * 10**9
 _LONGEST_REPLACEMENT_S = 30.0
-_ABANDONED_NS = 3600 * 10**9
 
 
 class VfsBackend:
@@ -69,14 +69,16 @@ class VfsBackend:
             self._make_durable(parent(key))
         return Contents(pieces, tag)
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
         directory = prefix.rstrip("/")
         if after.startswith(prefix) and "/" not in after[len(prefix) :]:
             # Most names of a long log stand before: their sizes are not looked up.
-            found = self._walk_after(directory, after)
+            found = self._walk_after(directory, after, few=most is not None)
         else:
             found = self._walk(directory)
-        return (info for info in sorted(found) if info.key > after)
+        return iter(sorted(islice((info for info in found if info.key > after), most)))
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -108,16 +110,12 @@ class VfsBackend:
         with suppress(FileNotFoundError):
             for name in self._vfs.listdir(TEMPORARY):
                 path = f"{TEMPORARY}/{name}"
-                stat = self._vfs.stat(path)
-                if stat is None or self._age_ns(stat.modified_ns) < _ABANDONED_NS:
+                if not is_abandoned(self._vfs, path):
                     continue
                 with suppress(FileNotFoundError):
                     self._vfs.unlink(path)
                     removed += 1
         return removed
-
-    def _age_ns(self, modified_ns: int) -> int:
-        return self._vfs.now_us() * 1000 - modified_ns
 
     def _temporary(self, data: Sequence[Buffer]) -> str:
         if TEMPORARY not in self._ready:
@@ -194,17 +192,17 @@ class VfsBackend:
         if may_cache_listing(self._vfs, stat):
             self._synced[directory] = (stat.modified_ns, stat.identity)
 
-    def _walk_after(self, directory: str, after: str) -> Iterator[ObjectInfo]:
+    def _walk_after(self, directory: str, after: str, *, few: bool) -> Iterator[ObjectInfo]:
         try:
             names = self._vfs.listdir(directory)
         except (FileNotFoundError, NotADirectoryError):
             return
         last = after[len(directory) + 1 :]
         above = [name for name in names if name > last or name.removesuffix(_VERSIONS) > last]
-        if len(above) > len(names) // 2:
+        if len(above) > len(names) // 2 and not few:
             yield from self._walk(directory)
             return
-        for name in above:
+        for name in sorted(above):
             path = f"{directory}/{name}"
             stat = None if name.endswith(_VERSIONS) else self._vfs.stat(path)
             if name.endswith(_VERSIONS):
@@ -220,7 +218,7 @@ class VfsBackend:
         except (FileNotFoundError, NotADirectoryError):
             return
         sizes = self._vfs.sizes(directory, "")
-        for name in names:
+        for name in sorted(names):
             path = f"{directory}/{name}" if directory else name
             if name in sizes:
                 yield ObjectInfo(path, sizes[name])
@@ -245,7 +243,7 @@ class VfsBackend:
         for name in versions[:-1]:
             path = f"{directory}/{name}"
             stat = self._vfs.stat(path)
-            if stat is not None and self._age_ns(stat.modified_ns) > _KEPT_NS:
+            if stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns > _KEPT_NS:
                 with suppress(OSError):
                     self._vfs.unlink(path)
 

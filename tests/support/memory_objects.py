@@ -51,7 +51,9 @@ class MemoryBackend:
             return Contents((memoryview(data),), tag)
         return Contents(tuple(memoryview(data)[at : at + size] for at, size in ranges))
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
         with self._lock:
             found = sorted(
                 ObjectInfo(key, len(data))
@@ -60,6 +62,7 @@ class MemoryBackend:
             )
         if self._broken == "one page":
             found = found[:1000]
+        found = found[:most]
         return iter(found[:-1] if self._broken == "stale list" else found)
 
     def delete(self, keys: Sequence[str]) -> None:

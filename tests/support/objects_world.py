@@ -88,7 +88,9 @@ class Wire:
         finally:
             self._world.others_act()  # the reply is old when it arrives
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
         world = self._world
         world.others_act()
         since, listed = self._last.get(prefix, (0.0, []))
@@ -100,7 +102,7 @@ class Wire:
             listed = list(world.store.list_after(prefix))
             self._last[prefix] = (world.time_s, listed)
         world.others_act()
-        return iter([info for info in listed if info.key > after])
+        return iter([info for info in listed if info.key > after][:most])
 
     def _write(self, key: str, call: Callable[[], None]) -> None:
         world = self._world
@@ -140,10 +142,9 @@ class Machine:
         """The topics, as the catalog lists them for a sweep."""
         return ["t"]
 
-    def get(self, _: str) -> tuple[CommitLog, LogState]:
-        """The log of a topic, and its state."""
-        log = self.open_log("log")
-        return log, log.refresh()
+    def states(self) -> Iterator[tuple[str, LogState]]:
+        """Each of them with its state."""
+        yield "t", self.open_log("log").refresh()
 
 
 class Piece(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ from xml.sax.saxutils import escape
 from tests.support.hosts import LOOPBACK
 from tests.support.object_server import BUCKET, KEY, SECRET
 
+PAGE = 1000
 FAULTS = (
     "conditions are ignored",
     "creates are ignored",
@@ -39,6 +41,7 @@ class _Server(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.listed: dict[str, bytes] = {}
         self.lock = threading.Lock()
+        self.requests: Counter[str] = Counter()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -106,6 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         first, _, last = asked.removeprefix("bytes=").partition("-")
         end = min(int(last) + 1 if last else len(found), len(found))
+        if int(first) >= len(found):
+            self._answer(416, b"<Error><Code>InvalidRange</Code></Error>")
+            return
         self._answer(
             206,
             found[int(first) : end],
@@ -122,10 +128,14 @@ class _Handler(BaseHTTPRequestHandler):
             shown = server.objects
             if server.fault == "listings are old":
                 shown, server.listed = server.listed, dict(server.objects)
+            server.requests["LIST"] += 1
             prefix, after = query.get("prefix", ""), query.get("start-after", "")
+            after = max(after, query.get("continuation-token", ""))
             keys = sorted(key for key in shown if key.startswith(prefix) and key > after)
             if server.fault == "listings end early":
                 keys = keys[:-1]
+            more = keys[PAGE - 1] if len(keys) > PAGE else ""
+            keys = keys[:PAGE]
             entries = "".join(
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(shown[key])}</Size>"
                 f"<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -134,8 +144,10 @@ class _Handler(BaseHTTPRequestHandler):
             )
         body = (
             f"<ListBucketResult><Name>{BUCKET}</Name><Prefix>{escape(prefix)}</Prefix>"
-            f"<KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>{entries}"
-            "</ListBucketResult>"
+            f"<KeyCount>{len(keys)}</KeyCount><IsTruncated>{'true' if more else 'false'}"
+            f"</IsTruncated>{entries}"
+            + (f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else "")
+            + "</ListBucketResult>"
         )
         self._answer(200, body.encode())
 
@@ -166,9 +178,13 @@ def _tag(body: bytes) -> str:
 
 
 @contextmanager
-def small_server(fault: str = "") -> Iterator[dict[str, str]]:
-    """A server with an empty bucket; yields the storage options that reach it."""
+def small_server(fault: str = "", requests: Counter[str] | None = None) -> Iterator[dict[str, str]]:
+    """A server with an empty bucket; yields the storage options that reach it.
+
+    ``requests`` counts its listings.
+    """
     server = _Server(fault)
+    server.requests = Counter() if requests is None else requests
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

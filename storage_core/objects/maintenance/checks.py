@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...commit.staging import frame_checksum
-from ...errors import BrokenFrameError, StorageError
+from ...errors import BrokenFrameError, StorageError, TopicNotFoundError
 from ...format.frame_scan import StoredFrame, walk_frames
-from ...io.io_errors import typed_read_errors
+from ...io.io_errors import typed_metadata_errors, typed_read_errors
 from ...types import Problem
 from ..backend import ObjectBackend
 from ..catalog import ObjectCatalog
@@ -23,9 +23,21 @@ def store_problems(
     backend: ObjectBackend, catalog: ObjectCatalog, groups: ObjectGroups
 ) -> Iterator[Problem]:
     """Every problem of topics, logs, records and groups."""
+    with typed_metadata_errors():
+        yield from _topic_problems(backend, catalog)
+        for group in groups.names():
+            try:
+                groups.read(group)
+            except StorageError as error:
+                yield Problem.from_error(error)
+
+
+def _topic_problems(backend: ObjectBackend, catalog: ObjectCatalog) -> Iterator[Problem]:
     for topic in catalog.names():
         try:
             _, state = catalog.get(topic)
+        except TopicNotFoundError:  # deleted meanwhile
+            continue
         except StorageError as error:
             yield Problem.from_error(error)
             continue
@@ -36,11 +48,6 @@ def store_problems(
                 if isinstance(error, FileNotFoundError):
                     error = damaged(error.filename, "the manifest is missing")
                 yield replace(Problem.from_error(error), topic=topic, partition=number)
-    for group in groups.names():
-        try:
-            groups.read(group)
-        except StorageError as error:
-            yield Problem.from_error(error)
 
 
 def _partition_problems(

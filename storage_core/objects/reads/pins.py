@@ -6,15 +6,15 @@ driver has them. With a pin a task makes no request but those for its records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ...format.selection import Schemas
 from ...io import json_files
 from ...metadata import topic_file
 from ...metadata.schema_files import RegisteredSchema
 from ...metadata.topic_file import TopicFile
 from ...schema.fields import SchemaVersion
-from ..document import damaged
 from ..state import LogState, schema_fields, schema_from
 
 
@@ -28,16 +28,21 @@ class Pin(NamedTuple):
 
 
 class PinnedSchemas:
-    """The schema versions of a pinned topic."""
+    """The schema versions of a pinned topic.
 
-    def __init__(self, known: Sequence[RegisteredSchema]) -> None:
+    A task may meet later ones: where a merge has joined the rows that it wants with newer rows.
+    ``later`` reads the log for these.
+    """
+
+    def __init__(self, known: Sequence[RegisteredSchema], later: Callable[[], Schemas]) -> None:
         self._known = known
+        self._later = later
 
     def get(self, version: int) -> SchemaVersion:
         """A registered version."""
-        if not 1 <= version <= len(self._known):
-            raise damaged("the plan of the query", f"it has no schema version {version}")
-        return self._known[version - 1].schema
+        if 1 <= version <= len(self._known):
+            return self._known[version - 1].schema
+        return self._later().get(version)
 
     def all(self) -> list[RegisteredSchema]:
         """Every registered version in order."""

@@ -200,8 +200,10 @@ class CachedBackend:
     def put(self, key: str, data: Sequence[Buffer]) -> None:
         self.inner.put(key, data)
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        return self.inner.list_after(prefix, after)
+    def list_after(
+        self, prefix: str, after: str = "", most: int | None = None
+    ) -> Iterator[ObjectInfo]:
+        return self.inner.list_after(prefix, after, most)
 
     def delete(self, keys: Sequence[str]) -> None:
         self.inner.delete(keys)

@@ -149,6 +149,27 @@ def test_the_state_of_a_cold_reader_is_that_of_the_writer() -> None:
     assert world.logs[1].commit(adding("data/again", who)).happened is False
 
 
+@pytest.mark.row(44)
+def test_a_poll_that_fails_half_way_is_repeated_from_where_it_began() -> None:
+    world = calm()
+    filled(world, 3)
+    reader = world.logs[1]
+    reader.refresh()
+    wanted = names(filled(world, 3).state(), 0)
+    read, calls = reader.backend.get_ranges, list[str]()
+
+    def denied(key: str, ranges: Any = None) -> Any:
+        calls.append(key)
+        if len(calls) == 3:
+            raise PermissionError(13, "denied")
+        return read(key, ranges)
+
+    reader.backend.get_ranges = denied  # type: ignore[method-assign]
+    with pytest.raises(PermissionError):
+        reader.refresh()
+    assert names(reader.refresh(), 0) == wanted
+
+
 def test_an_inline_slice_stands_in_the_commit() -> None:
     world = calm()
 
@@ -204,6 +225,40 @@ def test_a_reader_that_slept_reads_the_checkpoint() -> None:
     assert world.logs[1].refresh().number == 12
 
 
+@pytest.mark.row(45)
+def test_a_reader_that_is_idle_notices_a_collector_with_a_shorter_time_to_live() -> None:
+    world = calm()
+    filled(world, 4)
+    reader = world.logs[1]
+    reader.refresh()
+    for each in range(9):
+        world.logs[0].commit(adding(f"data/more{each}"))
+    world.time_s += 300
+    assert collect_log(world.logs[0], 60 * 10**6, dry_run=False).keys
+    assert reader.refresh().number == 12
+    world.check_end()
+
+
+def test_a_damaged_checkpoint_is_left_out_while_the_commits_before_it_are_there() -> None:
+    world = calm()
+    filled(world, 8)
+    *_, earlier, last = sorted(key for key in world.store.objects if key.endswith("checkpoint"))
+    state = state_fields(world.logs[0].state())
+    world.store.put(last, [b"?" * 100])
+    found = world.open_log()
+    assert state_fields(found.refresh()) == state
+    found.commit(adding("data/next"))
+    assert world.logs[1].refresh().number == 8, "and the next writer stores another one"
+    world.store.put(earlier, [b"?" * 100])
+    assert world.open_log().refresh().number == 8
+    newest = max(key for key in world.store.objects if key.endswith("checkpoint"))
+    world.time_s += 2 * TTL_S
+    assert collect_log(world.logs[0], TTL_S * 10**6, dry_run=False).keys
+    world.store.put(newest, [b"?" * 100])
+    with pytest.raises(DamagedMetadataError, match="checkpoint"):
+        world.open_log().refresh()
+
+
 def test_garbage_collection_keeps_commits_with_inline_records() -> None:
     world = calm()
     log = world.logs[0]
@@ -248,6 +303,46 @@ def test_a_create_that_fails_for_good_is_not_repeated() -> None:
     with pytest.raises(WriteFailedError, match="denied"):
         log.commit(adding("data/x"))
     assert len(tries) == 1
+
+
+@pytest.mark.row(44)
+def test_a_reply_that_is_lost_after_a_long_wait_leaves_no_doubt() -> None:
+    """A request may take longer than patience lasts: the second one tells what the first did."""
+    world = calm()
+    log = filled(world, 2)
+    create, read = log.backend.create, log.backend.inner.get_ranges
+    calls = list[str]()
+
+    def slowly(key: str, data: Any) -> None:
+        calls.append(key)
+        create(key, data)
+        if len(calls) == 1:
+            world.time_s += 60
+            raise TimeoutError("no reply")
+
+    def late(key: str, ranges: Any = None) -> Any:
+        calls.append(key)
+        if len(calls) == 1:
+            world.time_s += 60
+            raise TimeoutError("no reply")
+        return read(key, ranges)
+
+    log.backend.create = slowly  # type: ignore[method-assign]
+    assert log.commit(adding("data/x")).happened
+    assert len(calls) == 2
+    calls.clear()
+    log.backend.inner.get_ranges = late  # type: ignore[method-assign]
+    assert names(log.refresh(), 0)[-1] == "data/x"
+    assert calls[0] == calls[1]
+
+
+@pytest.mark.row(44)
+def test_a_boundary_that_cannot_be_read_leaves_the_outcome_unknown() -> None:
+    world = calm()
+    log = filled(world, 2)
+    world.store.put("logs/log/boundary", [b"?"])
+    with pytest.raises(CommitUnknownError, match="boundary"):
+        log.commit(adding("data/x"))
 
 
 @pytest.mark.row(44)

@@ -14,6 +14,7 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import StorageError
 from storage_core.io.io_errors import write_failure
 from storage_core.objects import collector, commit_log, document, garbage
+from storage_core.objects.catalog import ObjectCatalog
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.manifests import moving
 from storage_core.objects.manifests import table as manifest_table
@@ -241,6 +242,24 @@ def old_manifests_are_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogState, "require_kept", require_kept)
 
 
+def impatient(patch: pytest.MonkeyPatch) -> None:
+    """A call that took longer than patience lasts is given up at once."""
+    true = CommitLog._create
+
+    def create(log: CommitLog, number: int, draft: Draft, ident: str) -> Any:
+        since = log._patience.deadline()
+
+        def once(*_: Any) -> None:
+            if log._patience.is_over(since):
+                raise log._unknown(number, "given up")
+
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(log._patience, "wait", once)
+            return true(log, number, draft, ident)
+
+    patch.setattr(CommitLog, "_create", create)
+
+
 def windows_reach_too_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(moving._Mover, "_take_in", lambda *_: None)
 
@@ -287,6 +306,16 @@ MUTANTS: dict[str, Patch] = {
     "inline records are garbage": inline_is_garbage,
     "commits are deleted before the boundary is raised": boundary_last,
     "a create that is denied has not happened": on_log("_failed", denied_means_failed),
+    "a state is believed however old": lambda patch: patch.setattr(
+        commit_log, "_SURE_S", float("inf")
+    ),
+    "what took long is not asked for again": impatient,
+    "a deletion that was begun is believed": lambda patch: patch.setattr(
+        ObjectCatalog, "_is_gone", lambda *_: True
+    ),
+    "a deletion is noted after it only": lambda patch: patch.setattr(
+        ObjectCatalog, "_is_gone", lambda *_: False
+    ),
     "slices are replaced that are gone": lambda patch: patch.setattr(
         PartitionState, "has", lambda *_: True
     ),
@@ -326,6 +355,34 @@ def by_a_lost_commit(_: Path) -> None:
     test_commit_log.test_a_lost_commit_is_damage_and_not_the_end()
 
 
+def by_a_poll_that_fails(_: Path) -> None:
+    test_commit_log.test_a_poll_that_fails_half_way_is_repeated_from_where_it_began()
+
+
+def by_an_idle_reader(_: Path) -> None:
+    test_commit_log.test_a_reader_that_is_idle_notices_a_collector_with_a_shorter_time_to_live()
+
+
+def by_a_lost_reply(_: Path) -> None:
+    test_commit_log.test_a_reply_that_is_lost_after_a_long_wait_leaves_no_doubt()
+
+
+def by_a_deletion_that_was_cut_off(path: Path) -> None:
+    Store.open(path, layout="objects", create=True).close()
+    vfs = faulty(path)
+    with Store(vfs, StoreConfig(), "objects") as store:
+        store.create_topic(TOPIC, 1)
+        test_stalls.test_a_topic_whose_deletion_was_cut_off_is_gone_for_everybody(store, vfs)
+
+
+def by_a_deletion_that_did_not_happen(path: Path) -> None:
+    Store.open(path, layout="objects", create=True).close()
+    vfs = faulty(path)
+    with Store(vfs, StoreConfig(), "objects") as store:
+        store.create_topic(TOPIC, 1)
+        test_stalls.test_a_deletion_that_was_begun_and_did_not_happen_deletes_nothing(store, vfs)
+
+
 def by_the_fence(path: Path) -> None:
     with Store.open(path, layout="objects", create=True) as store:
         store.create_topic(TOPIC, 1)
@@ -356,6 +413,11 @@ def by_many_merges(_: Path) -> None:
 # Those that the model finds only after minutes; their own test finds them at once.
 DETECTORS = {
     "gaps of a listing are skipped": by_a_lost_commit,
+    "states share what they append": by_a_poll_that_fails,
+    "a state is believed however old": by_an_idle_reader,
+    "what took long is not asked for again": by_a_lost_reply,
+    "a deletion that was begun is believed": by_a_deletion_that_did_not_happen,
+    "a deletion is noted after it only": by_a_deletion_that_was_cut_off,
     "live data is taken from before the fence": by_the_fence,
     "a manifest is committed that may be deleted": by_a_move_that_slept,
     "a slice across two manifests is cut": by_many_merges,

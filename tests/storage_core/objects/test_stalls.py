@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from storage_core import Store, StoreConfig
@@ -202,6 +203,43 @@ def test_a_deleted_log_is_collected_although_the_collector_crashes(
     assert values(other(vfs)) == []
 
 
+@pytest.mark.row(45)
+def test_a_topic_whose_deletion_was_cut_off_is_gone_for_everybody(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    """The process dies after the commit that deletes the topic, before listings know it."""
+    store.create_topic("other", 1)
+    store.commit("done", staged(store, "done", b"a"))
+    vfs.faults.append(Fault("rename", errno.EIO, nth=1, path=".deleted"))
+    with pytest.raises(StorageError):
+        store.delete_topic(TOPIC)
+    vfs.faults.clear()
+    assert other(vfs).topics() == ["other"]
+    assert not [entry for entry in other(vfs).ledger() if entry.topic == TOPIC]
+    assert errors(other(vfs)) == []
+    staged_elsewhere = other(vfs).stage("never")
+    staged_elsewhere.write("other", 0, columns_of([b"x"]))
+    staged_elsewhere.finish()
+    other(vfs).abort("never")
+    assert not [name for name in vfs.listdir("data") if "never" in vfs.listdir(f"data/{name}")]
+    other(vfs).create_topic(TOPIC, 2)
+    assert other(vfs).topics() == ["other", TOPIC]
+
+
+def test_a_deletion_that_was_begun_and_did_not_happen_deletes_nothing(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    store.append(TOPIC, 0, [b"a"])
+    vfs.faults.append(Fault("link", errno.EACCES, nth=1, path=".commit"))
+    with pytest.raises(StorageError):
+        store.delete_topic(TOPIC)
+    vfs.faults.clear()
+    assert other(vfs).topics() == [TOPIC]
+    assert values(other(vfs)) == [b"a"]
+    other(vfs).delete_topic(TOPIC)
+    assert other(vfs).topics() == []
+
+
 def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_stays(
     store: Store, vfs: FaultyVfs
 ) -> None:
@@ -256,3 +294,30 @@ def test_a_task_reads_what_was_merged_and_collected_since_its_plan(
     late = other(vfs).read_slices(TOPIC, 0, plan, on_loss=losses.append)
     assert [value for batch in late for value in batch["value"].to_pylist()] == wanted
     assert losses == []
+
+
+def test_a_task_reads_rows_that_were_merged_with_newer_columns_since_its_plan(
+    store: Store, vfs: FaultyVfs
+) -> None:
+    """The plan of a task knows the columns of its time only."""
+    store.create_topic("rows", schema=pa.schema([("id", pa.int64())]))
+    numbers = list(range(200_000))
+    store.append_table("rows", pa.table({"id": numbers}))
+    plan = [(segment, segment.base, segment.end) for segment in store.segments("rows", 0)]
+    pin = store.pinned("rows")
+    assert pin is not None
+    store.alter_topic("rows", add_columns=pa.schema([("late", pa.string())]))
+    store.append_table("rows", pa.table({"id": [-1], "late": ["x"]}))
+    assert store.merge("rows")[0].segments_before == 2
+    store.append_table("rows", pa.table({"id": [4]}))
+    vfs.unlink(plan[0][0].path.partition("@")[0])  # as a collector does later
+    task = other(vfs)
+    reads = task._engine.remote
+    assert reads is not None
+    reads.pin("rows", pin)
+    found = [
+        value
+        for batch in task.read_slices("rows", 0, plan, columns=["id"])
+        for value in batch["id"].to_pylist()
+    ]
+    assert found == numbers
