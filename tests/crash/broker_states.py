@@ -355,9 +355,40 @@ def _append_as_broker(store: Store, value: bytes) -> None:
         log._target = log._files.append(log._target, columns_of([value]))
 
 
+def unsynced_records(layout: str) -> None:
+    """A power cut must not take records without syncs, and leave later ones that were synced.
+
+    Raises:
+        AssertionError: it does, or a commit is not durable.
+    """
+    for later in (_append_later, _commit_later):
+        vfs = MemoryVfs()
+        config = CONFIG.override({"fsync": "none"})
+        store = Store(vfs, config, layout)
+        store.create_topic("t")
+        records = [b"%d".ljust(900, b".") % number for number in range(12)]
+        for record in records:
+            store.append("t", 0, [record])
+        later(Store(vfs, CONFIG if later is _append_later else config, layout))
+        left = Store(vfs.power_cut(lost, b"a second boot..."), CONFIG, layout)
+        found = [value for batch in left.read("t", 0) for value in batch["value"].to_pylist()]
+        assert found == [*records, b"later"], f"{layout}, {later.__name__}: {len(found)} are left"
+
+
+def _append_later(store: Store) -> None:
+    store.append("t", 0, [b"later"])
+
+
+def _commit_later(store: Store) -> None:
+    stage = store.stage("job")
+    stage.write("t", 0, columns_of([b"later"]))
+    store.commit("job", stage.finish())
+
+
 SHORT: dict[str, Callable[[str], None]] = {
     "killed makers": killed_makers,
     "deleted topics": deleted_topics,
     "rewound commits": rewound_commits,
     "foreign records": foreign_records,
+    "unsynced records": unsynced_records,
 }

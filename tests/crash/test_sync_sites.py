@@ -94,6 +94,7 @@ NOTICED = {
     "RowFiles._begin_at > fsync_dir": "later beginning in rustlog",
     "RowFiles.sync > sync_file > fsync": "appends in rustlog",
     "RowFiles.sync > fsync_dir": "appends in rustlog",
+    "RowFiles.sync_all > sync_file > fsync": "unsynced records in rustlog",
     "RowFiles.sync > sync_directories > fsync_dir": "killed makers in rustlog",
     "RowFiles.rewind > keep_head > fsync": "commits in rustlog",
     "RowFiles.rewind 1 > fsync_dir": "rewound commits in rustlog",
