@@ -210,7 +210,16 @@ def refuse_duplicates(
     schema: StructType, where: str, same: Callable[[str], str] = lambda name: name
 ) -> None:
     """Refuse a schema that names a column twice; ``same`` makes equal what is the same name."""
-    for name, count in Counter(map(same, schema.fieldNames())).items():
+    seen: dict[str, str] = {}
+    for name in schema.fieldNames():
+        other = seen.setdefault(same(name), name)
+        if other != name:
+            raise cursus_error(
+                "COLUMN_DUPLICATE",
+                f"Columns '{other}' and '{name}' {where} differ only in case. They are one "
+                "name to a topic, whatever spark.sql.caseSensitive is. Rename or drop one.",
+            )
+    for name, count in Counter(schema.fieldNames()).items():
         if count > 1:
             raise cursus_error(
                 "COLUMN_DUPLICATE", f"Column '{name}' is named {count} times {where}. Name it once."

@@ -6,7 +6,8 @@ the same facts for programs; ``path`` is relative to the store's root.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -146,6 +147,17 @@ class SchemaMismatchError(StorageError):
     """Rows or columns do not fit the schema of the topic. Nothing was written."""
 
     code = "SCHEMA_MISMATCH"
+
+
+@contextmanager
+def mismatches_of(topic: str) -> Iterator[None]:
+    """Name the topic in errors about columns, which the checks of columns do not know."""
+    try:
+        yield
+    except (SchemaMismatchError, UnsupportedTypeError, InvalidSchemaError) as error:
+        if error.topic is not None:
+            raise
+        raise type(error)(f"topic {topic!r}, {error}", topic=topic) from error
 
 
 class UnsupportedTypeError(StorageError):

@@ -113,7 +113,9 @@ def _matching(
             stored = store.schema(where[0], versions[where[0]])
             assert stored is not None
             where_option.check_where(predicate.bound, where[0], stored, merge=options.merge_schema)
-            schema = typed_read(stored, StructType([]), predicate, merge=options.merge_schema)[1]
+            schema = typed_read(
+                where[0], stored, StructType([]), predicate, merge=options.merge_schema
+            )[1]
         segments = map(segment_of, own)
         may_match = store.may_match(*where, segments, predicate.bound, schema)
         kept += [split for split, may in zip(own, may_match, strict=True) if may]

@@ -114,7 +114,7 @@ def _reads(
         found = store.schema(topic, task.versions[topic])
         assert found is not None
         merge = options.merge_schema
-        return _PartitionRead(*typed_task.typed_read(found, schema, predicate, merge=merge))
+        return _PartitionRead(*typed_task.typed_read(topic, found, schema, predicate, merge=merge))
 
     return lambda where: of_topic(where[0])
 

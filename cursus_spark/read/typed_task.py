@@ -34,7 +34,12 @@ class _Change(NamedTuple):
 
 
 def typed_read(
-    stored: SchemaVersion, schema: StructType, where: QueryWhere | None, *, merge: bool
+    topic: str,
+    stored: SchemaVersion,
+    schema: StructType,
+    where: QueryWhere | None,
+    *,
+    merge: bool,
 ) -> TypedRead:
     """What to read of a topic with this schema.
 
@@ -65,16 +70,16 @@ def typed_read(
         ]
     )
     chosen = SchemaVersion(stored.version, tuple(fields.values()))
-    return TypedRead(tuple(names), chosen, _converter(target, tuple(changes)))
+    return TypedRead(tuple(names), chosen, _converter(topic, target, tuple(changes)))
 
 
 def _converter(
-    target: pa.Schema, changes: tuple[_Change, ...]
+    topic: str, target: pa.Schema, changes: tuple[_Change, ...]
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = list(batch.columns)
         for place, read, wanted in changes:
-            arrays[place] = read_column(arrays[place], read, wanted)
+            arrays[place] = read_column(arrays[place], read, wanted, topic)
         return pa.RecordBatch.from_arrays(arrays, schema=target)
 
     return convert

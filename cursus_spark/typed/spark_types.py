@@ -123,7 +123,9 @@ def _as_nullable(field: Field) -> Field:
     return replace(field, nullable=True)
 
 
-def check_exact_types(found: Sequence[Field], wanted: Sequence[Field], parent: Path = ()) -> None:
+def check_exact_types(
+    found: Sequence[Field], wanted: Sequence[Field], topic: str, parent: Path = ()
+) -> None:
     """Refuse rows that only Arrow takes for values of the topic's columns.
 
     A variant is a struct for Arrow, and all intervals are one type. Columns are found by name, and
@@ -145,10 +147,10 @@ def check_exact_types(found: Sequence[Field], wanted: Sequence[Field], parent: P
         if not fits:
             raise cursus_error(
                 "SCHEMA_MISMATCH",
-                f"column {dotted(path)}: found {kind.simpleString()}, wanted "
+                f"topic '{topic}', column {dotted(path)}: found {kind.simpleString()}, wanted "
                 f"{other.simpleString()}. Cast it.",
             )
-        check_exact_types(field.children, column.children, path)
+        check_exact_types(field.children, column.children, topic, path)
 
 
 def _arrow_field(field: StructField, parent: Path, annotations: dict[Path, str]) -> pa.Field:

@@ -104,8 +104,8 @@ def _typed_topic(
     version = store.register_schema(
         topic, columns, add=options.merge_schema, widen=options.type_widening
     )
-    check_fits(pa.schema([column.arrow for column in columns]), version)
-    check_exact_types(columns, version.fields)
+    check_fits(pa.schema([column.arrow for column in columns]), version, topic=topic)
+    check_exact_types(columns, version.fields, topic)
     return TypedTopic(topic, version, found.partitions, found.key_columns, found.timestamp_column)
 
 

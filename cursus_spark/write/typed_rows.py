@@ -57,6 +57,7 @@ class TypedRouter:
         columns = make_typed_columns(
             batch,
             target.schema,
+            topic=target.topic,
             timestamp_column=target.timestamp_column,
             now_us=self._now_us(),
             max_record_bytes=None,  # the staging handler checks the topic's own limit

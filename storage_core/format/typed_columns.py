@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..errors import InvalidRecordError
+from ..errors import InvalidRecordError, mismatches_of
 from ..schema import keys
 from ..schema.conform import conform
 from ..schema.fields import SchemaVersion, dotted
@@ -27,6 +27,7 @@ def make_typed_columns(
     batch: pa.RecordBatch,
     schema: SchemaVersion,
     *,
+    topic: str,
     timestamp_column: str | None,
     now_us: int,
     max_record_bytes: int | None,
@@ -41,7 +42,8 @@ def make_typed_columns(
         InvalidRecordError: a time is outside the years 1 to 9999.
         RecordTooLargeError: a row is larger than ``max_record_bytes``.
     """
-    rows = conform(batch, schema)
+    with mismatches_of(topic):
+        rows = conform(batch, schema)
     stamps = None if timestamp_column is None else _times(rows, timestamp_column, now_us)
     if max_record_bytes is not None:
         check_sizes(rows.bounds, max_record_bytes)

@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from .. import arguments
-from ..errors import InvalidRecordError, SchemaMismatchError, TopicNotFoundError
+from ..errors import (
+    InvalidRecordError,
+    SchemaMismatchError,
+    TopicNotFoundError,
+    mismatches_of,
+)
 from ..format.columns import Columns, check_times
 from ..format.typed_columns import key_partitions, make_typed_columns
 from ..metadata.topic_file import TopicFile
@@ -57,14 +62,15 @@ class RowChecks:
         """
         arguments.instance("row", row, Mapping, "a dict of column names and values")
         reader = self._reader
-        try:
-            values = reader.values(row)
-        except SchemaMismatchError:
-            newest = self._newest()
-            if newest.schema.version == reader.schema.version:
-                raise
-            self._reader = reader = newest
-            values = reader.values(row)
+        with mismatches_of(self._topic):
+            try:
+                values = reader.values(row)
+            except SchemaMismatchError:
+                newest = self._newest()
+                if newest.schema.version == reader.schema.version:
+                    raise
+                self._reader = reader = newest
+                values = reader.values(row)
         checked = CheckedRow(reader, values, sum(map(_most_bytes, values)))
         self._check_time(checked)
         if checked.size > self._max_record_bytes:
@@ -77,6 +83,7 @@ class RowChecks:
         return make_typed_columns(
             reader.batch(rows),
             reader.schema,
+            topic=self._topic,
             timestamp_column=self._timestamp_column,
             now_us=now_us,
             max_record_bytes=max_record_bytes,

@@ -15,6 +15,7 @@ from ..errors import (
     RecoveryNeededError,
     SegmentStateError,
     WriteFailedError,
+    mismatches_of,
 )
 
 OUT_OF_HANDLES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -106,10 +107,13 @@ def typed_metadata_errors(topic: str | None = None) -> Iterator[None]:
 def typed_read_errors(topic: str, partition: int, path: str) -> Iterator[None]:
     """Turn broken frames and failed reads into errors that name partition, file and position.
 
+    Errors about values of a column get the name of the topic.
+
     An error without a position is not about bytes of a file, so its own text names the file.
     """
     try:
-        yield
+        with mismatches_of(topic):
+            yield
     except BrokenFrameError as error:
         path = error.path or path
         raise DamagedLogError(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..errors import mismatches_of
 from ..io.io_errors import typed_write_errors
 from ..metadata.schema_files import Origin, TopicSchemas
-from ..schema.evolution import covers, evolve, merge_versions
+from ..schema.evolution import FOR_JOBS, FOR_NEW_COLUMNS, covers, evolve, merge_versions
 from ..schema.fields import Field, SchemaVersion
 from ..schema.keys import check_key_columns
 from .published import PublishedTopics
@@ -30,16 +31,22 @@ def register(
             topic. Nothing was written.
     """
     schemas, current = published.schemas(topic), published.current(topic)
-    next_id = current.max_id + 1
-    if evolve(current, wanted, add=add, widen=widen, next_id=next_id, version=0) is current:
+    advice = FOR_NEW_COLUMNS if origin == "alter" else FOR_JOBS
+
+    def evolved(known: Sequence[SchemaVersion], number: int, next_id: int) -> SchemaVersion:
+        with mismatches_of(topic):
+            return evolve(
+                current, wanted, add=add, widen=widen,
+                next_id=next_id, version=number, registered=known, advice=advice,
+            )  # fmt: skip
+
+    if evolved((), 0, current.max_id + 1) is current:
         return current
 
     def make(known: Sequence[SchemaVersion], number: int, next_id: int) -> SchemaVersion:
-        made = evolve(
-            current, wanted,
-            add=add, widen=widen, next_id=next_id, version=number, registered=known,
-        )  # fmt: skip
-        check_key_columns(made.fields, published.key_columns(topic))
+        made = evolved(known, number, next_id)
+        with mismatches_of(topic):
+            check_key_columns(made.fields, published.key_columns(topic))
         return made
 
     with typed_write_errors(f"registering a schema version of topic {topic!r}", topic):
@@ -73,8 +80,9 @@ class SchemaMerges:
 
         def make(_: Sequence[SchemaVersion], number: int, __: int) -> SchemaVersion:
             merged = current
-            for version in sorted(versions):
-                merged = merge_versions(merged, schemas.get(version), version=number)
+            with mismatches_of(topic):
+                for version in sorted(versions):
+                    merged = merge_versions(merged, schemas.get(version), version=number)
             return merged
 
         with typed_write_errors(f"registering a schema version of topic {topic!r}", topic):

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ..engine.base import no_columns
-from ..errors import SchemaMismatchError
+from ..errors import SchemaMismatchError, mismatches_of
 from ..metadata.schema_files import Origin, RegisteredSchema
-from ..schema.evolution import covers, evolve, merge_versions
+from ..schema.evolution import FOR_JOBS, FOR_NEW_COLUMNS, covers, evolve, merge_versions
 from ..schema.fields import Field, SchemaVersion
+from ..schema.keys import check_key_columns
 from .commit_log import CommitLog
 from .document import damaged
 from .state import LogState
@@ -58,20 +59,35 @@ def published_schema(topic: str, state: LogState) -> SchemaVersion:
 
 
 def evolved(
-    topic: str, state: LogState, wanted: Sequence[Field], *, add: bool, widen: bool
+    topic: str,
+    state: LogState,
+    wanted: Sequence[Field],
+    *,
+    add: bool,
+    widen: bool,
+    origin: Origin = "write",
 ) -> tuple[SchemaVersion, bool]:
-    """The schema version for rows of these columns, and whether it is new."""
+    """The schema version for rows of these columns, and whether it is new.
+
+    Raises:
+        SchemaMismatchError: the columns do not fit, and the change is not allowed.
+        InvalidSchemaError: a key column would get what cannot be compared.
+    """
     current = published_schema(topic, state)
     known = [each.schema for each in state.schemas]
-    made = evolve(
-        current,
-        wanted,
-        add=add,
-        widen=widen,
-        next_id=1 + max(each.max_id for each in known),
-        version=len(known) + 1,
-        registered=known,
-    )
+    with mismatches_of(topic):
+        made = evolve(
+            current,
+            wanted,
+            add=add,
+            widen=widen,
+            next_id=1 + max(each.max_id for each in known),
+            version=len(known) + 1,
+            registered=known,
+            advice=FOR_NEW_COLUMNS if origin == "alter" else FOR_JOBS,
+        )
+        if state.topic is not None:
+            check_key_columns(made.fields, state.topic.key_columns)
     return (current, False) if made is current else _known_or_new(state, current, made)
 
 
@@ -88,8 +104,9 @@ def merge_step(
     if all(covers(current, each) for each in found):
         return SchemaStep()
     merged = current
-    for each in found:
-        merged = merge_versions(merged, each, version=len(state.schemas) + 1)
+    with mismatches_of(topic):
+        for each in found:
+            merged = merge_versions(merged, each, version=len(state.schemas) + 1)
     schema, is_new = _known_or_new(state, current, merged)
     new = (RegisteredSchema(schema, origin, now),) if is_new else ()
     return SchemaStep(new, schema.version)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ..errors import SchemaMismatchError
+from ..errors import SchemaMismatchError, mismatches_of
 from ..format.numbers import is_present
 from .evolution import evolve
 from .fields import Field, Path, SchemaVersion, dotted, fold, from_arrow, is_nested, sql_type
@@ -50,13 +50,14 @@ def conform(batch: pa.RecordBatch, schema: SchemaVersion) -> TypedRows:
     return TypedRows(schema, arrays, batch.num_rows)
 
 
-def check_fits(found: pa.Schema, schema: SchemaVersion) -> None:
+def check_fits(found: pa.Schema, schema: SchemaVersion, *, topic: str) -> None:
     """Refuse columns that ``conform`` would refuse whatever the rows are.
 
     Raises:
         SchemaMismatchError, UnsupportedTypeError, InvalidSchemaError: as ``conform``.
     """
-    _places(found, schema)
+    with mismatches_of(topic):
+        _places(found, schema)
 
 
 @lru_cache(maxsize=64)
@@ -184,19 +185,25 @@ def _refuse_nulls(array: pa.Array, field: Field, path: Path, present: Present) -
         )
 
 
-def read_column(array: pa.Array, stored: Field, wanted: Field) -> pa.Array:
+def read_column(
+    array: pa.Array, stored: Field, wanted: Field, topic: str | None = None
+) -> pa.Array:
     """A column of a frame as it is wanted: see ``read_up``.
 
     Raises:
-        SchemaMismatchError: a value does not fit, because an older type is wanted.
+        SchemaMismatchError: a value does not fit, because an older type is wanted. It names the
+            topic, if that is given.
     """
     try:
         return read_up(array, stored, wanted)
     except pa.ArrowInvalid as error:
         reason = " ".join(str(error).split())
+        place = "" if topic is None else f"topic {topic!r}, "
         raise SchemaMismatchError(
-            f"column {dotted((wanted.name,))}: found a value of {sql_type(stored.type)} that does "
-            f"not fit {sql_type(wanted.type)}: {reason}. Read it with the topic's newest schema."
+            f"{place}column {dotted((wanted.name,))}: found a value of {sql_type(stored.type)} "
+            f"that does not fit {sql_type(wanted.type)}: {reason}. Read it with the topic's newest "
+            "schema.",
+            topic=topic,
         ) from error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -32,8 +33,35 @@ _GROWING = ((pa.int8(), pa.int16(), pa.int32(), pa.int64()), (pa.float32(), pa.f
 _RANKS = {
     kind: (row, rank) for row, kinds in enumerate(_GROWING) for rank, kind in enumerate(kinds)
 }
-_ADD = "Drop the column, or set mergeSchema=true to add it."
-_WIDEN = "Cast it, or set mergeSchema=true and mergeSchema.typeWidening=true."
+
+
+class Advice(NamedTuple):
+    """What to do about a column that is unknown, one whose type may grow, and any other."""
+
+    add: str
+    widen: str
+    other: str = "Cast it."
+
+
+FOR_ROWS = Advice(
+    "Drop the column, or add it first with Store.alter_topic(add_columns=...) or cursus alter "
+    "--add-column.",
+    "Cast it. A write of Spark with mergeSchema.typeWidening=true, or a job with "
+    "Store.register_schema(widen=True), widens the column.",
+)
+"""For rows that are written without Spark."""
+FOR_JOBS = Advice(
+    "Drop the column, or set mergeSchema=true to add it.",
+    "Cast it, or set mergeSchema=true and mergeSchema.typeWidening=true.",
+)
+"""For the columns of a write job, which may bring new ones."""
+FOR_NEW_COLUMNS = Advice(
+    "Drop the column.",
+    "The topic has the column already. To widen it, write wider values with Spark and "
+    "mergeSchema.typeWidening=true, or in a job with Store.register_schema(widen=True).",
+    "The topic has the column already. Give the new one another name.",
+)
+"""For columns that are added without rows."""
 
 
 def evolve(
@@ -45,6 +73,7 @@ def evolve(
     next_id: int,
     version: int,
     registered: Iterable[SchemaVersion] = (),
+    advice: Advice = FOR_ROWS,
 ) -> SchemaVersion:
     """The schema that holds all columns of ``current`` and can take rows of the wanted columns.
 
@@ -61,6 +90,7 @@ def evolve(
         registered: Versions that other writers registered. A new field gets the id that one of
             them gave to the same name and type, so that writers who add the same column at the
             same time do not conflict.
+        advice: What an error advises.
 
     Raises:
         SchemaMismatchError: a column is unknown or has a type that does not fit.
@@ -69,19 +99,25 @@ def evolve(
     check_columns(wanted)
     if next_id <= current.max_id:
         raise ValueError(f"next_id must be higher than {current.max_id}, got {next_id}")
-    evolution = _Evolution(add, widen, next_id, registered)
+    evolution = _Evolution(add, widen, next_id, registered, advice)
     fields = evolution.merge(current.fields, wanted, (), 0)
     return current if fields is current.fields else SchemaVersion(version, fields)
 
 
 class _Evolution:
     def __init__(
-        self, add: bool, widen: bool, next_id: int, registered: Iterable[SchemaVersion]
+        self,
+        add: bool,
+        widen: bool,
+        next_id: int,
+        registered: Iterable[SchemaVersion],
+        advice: Advice,
     ) -> None:
         self._add = add
         self._widen = widen
         self._next_id = next_id
         self._registered = registered
+        self._advice = advice
         self._known: dict[tuple[int, str], list[Field]] | None = None
 
     def merge(
@@ -100,7 +136,7 @@ class _Evolution:
             else:
                 raise SchemaMismatchError(
                     f"column {dotted((*parent, field.name))}: found {sql_type(field.type)}, but "
-                    f"the topic has no such column. {_ADD}"
+                    f"the topic has no such column. {self._advice.add}"
                 )
         same = len(fields) == len(current) and all(map(_is, fields, current))
         return current if same else tuple(fields)
@@ -112,15 +148,15 @@ class _Evolution:
             return self._match_children(current, wanted, path)
         if pa.types.is_null(current.type):
             if not (self._add or self._widen):
-                raise _mismatch(current, wanted, path, _ADD)
+                raise _mismatch(current, wanted, path, self._advice.add)
             return self._adopt(replace(wanted, name=current.name, nullable=True), 0, current.id)
         both = common_type(current.type, wanted.type)
         if both is None:
-            raise _mismatch(current, wanted, path, "Cast it.")
+            raise _mismatch(current, wanted, path, self._advice.other)
         if both == current.type:
             return current
         if not self._widen:
-            raise _mismatch(current, wanted, path, _WIDEN)
+            raise _mismatch(current, wanted, path, self._advice.widen)
         return replace(current, type=both, annotation=wanted.annotation)
 
     def _match_children(self, current: Field, wanted: Field, path: Path) -> Field:

@@ -347,6 +347,6 @@ def _refuse_twice(other: str, path: Path) -> None:
     if other == path[-1]:
         raise InvalidSchemaError(f"column {name} is there twice. Rename or drop one.")
     raise InvalidSchemaError(
-        f"columns {dotted((*path[:-1], other))} and {name} differ only in case, which Spark "
-        "ignores. Rename one."
+        f"columns {dotted((*path[:-1], other))} and {name} differ only in case. They are one name "
+        "to a topic, as to Spark unless spark.sql.caseSensitive is true. Rename one."
     )

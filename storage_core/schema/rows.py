@@ -113,14 +113,34 @@ def row_bounds(arrays: Sequence[pa.Array | None], count: int) -> Integers:
     for array in arrays:
         if array is not None:
             width += _split_widths(array, varying)
-    largest = width * count + sum(int(edges[-1]) for edges in varying)
-    # numpy adds numbers of 32 bits several times as fast.
-    kind = np.int32 if largest <= np.iinfo(np.int32).max else np.int64
+    kind = _wide_enough(width * count, varying)
     bounds: Integers = np.arange(count + 1, dtype=kind)
     bounds *= kind(width)
     for edges in varying:
         bounds += edges
     return bounds
+
+
+def _entry_bounds(entries: pa.Array, starts: Integers) -> Integers:
+    """Where the entries of each list begin when all are laid end to end, and where the last ends.
+
+    ``starts`` are their numbers. It takes no memory for entries of one width: there may be two
+    billion nulls in a list that has no byte.
+    """
+    varying: list[Integers] = []
+    width = _split_widths(entries, varying)
+    kind = _wide_enough(width * len(entries), varying)
+    bounds: Integers = starts.astype(kind)
+    bounds *= kind(width)
+    for edges in varying:
+        bounds += edges[starts]
+    return bounds
+
+
+def _wide_enough(fixed: int, varying: Sequence[Integers]) -> type[np.int32] | type[np.int64]:
+    """The type for sums of this many bytes. numpy adds 32 bits several times as fast."""
+    largest = fixed + sum(int(edges[-1]) for edges in varying)
+    return np.int32 if largest <= np.iinfo(np.int32).max else np.int64
 
 
 def _split_widths(array: pa.Array, varying: list[Integers]) -> int:
@@ -134,7 +154,7 @@ def _split_widths(array: pa.Array, varying: list[Integers]) -> int:
         return sum(_split_widths(child, varying) for child in children)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         starts, entries = starts_of(array), entries_of(array)
-        varying.append(row_bounds([entries], len(entries))[starts - starts[0]])
+        varying.append(_entry_bounds(entries, starts - starts[0]))
         return _OFFSET_BYTES
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         varying.append(starts_of(array))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .. import arguments
 from ..errors import ConfigError, InvalidRecordError, PartitionNotFoundError
 from ..format.columns import microseconds
 from ..types import OffsetRange, SegmentInfo
+
+if TYPE_CHECKING:
+    from ..schema.fields import SchemaVersion
 
 Offsets: TypeAlias = OffsetRange | None
 
@@ -52,15 +55,37 @@ def check_numbers(
 
 
 def column_names(
-    columns: Sequence[str], fields: Iterable[str], known: Container[str]
+    columns: Sequence[str],
+    fields: Iterable[str],
+    known: Container[str],
+    schema: SchemaVersion | None,
 ) -> tuple[str, ...]:
-    """The columns to read; ``fields`` are those that an error shows."""
-    chosen = arguments.names("columns", columns, InvalidRecordError)
-    for name in chosen:
-        if name not in known:
+    """The columns to read; ``fields`` are those that an error shows.
+
+    Those of a typed topic, which has a ``schema``, are found in any case, as by Spark. They are
+    returned under the topic's names.
+    """
+    chosen, spelled = list[str](), dict[str, str]()
+    for name in arguments.names("columns", columns, InvalidRecordError):
+        found = name if name in known or schema is None else _in_any_case(name, known, schema)
+        if found not in known:
             shown = ", ".join(itertools.islice(fields, 20))
             raise InvalidRecordError(f"column {name!r} does not exist. Columns: {shown}.")
-    return chosen
+        other = spelled.setdefault(found, name)
+        if other != name:
+            raise InvalidRecordError(
+                f"columns names {found!r} as {other!r} and as {name!r}, which differ only in case. "
+                "Name it once."
+            )
+        chosen.append(found)
+    return tuple(chosen)
+
+
+def _in_any_case(name: str, known: Container[str], schema: SchemaVersion) -> str:
+    own = schema.by_name(name)
+    if own is not None:
+        return own.name
+    return name.lower() if name.lower() in known else name
 
 
 def checked_slice(planned: tuple[SegmentInfo, int, int]) -> tuple[SegmentInfo, int, int]:

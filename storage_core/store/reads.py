@@ -396,7 +396,7 @@ class StoreReads(StoreRequests):
         if columns is None:
             chosen = READ_COLUMNS if schema is None else tuple(fields)
         else:
-            chosen = read_arguments.column_names(columns, fields, known)
+            chosen = read_arguments.column_names(columns, fields, known, schema)
         if isinstance(where, str):
             where = predicates.bind(parser.parse(where), pa.schema(known.values()))
         elif where is not None and not hasattr(where, "may_match"):

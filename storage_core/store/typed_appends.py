@@ -53,8 +53,8 @@ def append_table(
     # The published schema, read as a writer does: the high watermarks may be lost.
     schema = store.register_schema(topic, ())
     names, batches = _batches(data)
-    check_fits(names, schema)
-    routed = _routed(batches, found, schema, partition, store.vfs.now_us)
+    check_fits(names, schema, topic=topic)
+    routed = _routed(topic, batches, found, schema, partition, store.vfs.now_us)
     first = next(routed, None)
     if first is None:
         return {}
@@ -82,8 +82,9 @@ def _commit(
 
 
 def _routed(
+    topic: str,
     batches: Iterable[pa.RecordBatch],
-    topic: TopicFile,
+    found: TopicFile,
     schema: SchemaVersion,
     partition: int | None,
     now_us: Callable[[], int],
@@ -94,15 +95,16 @@ def _routed(
         columns = make_typed_columns(
             batch,
             schema,
-            timestamp_column=topic.timestamp_column,
+            topic=topic,
+            timestamp_column=found.timestamp_column,
             now_us=now_us(),
-            max_record_bytes=topic.settings.get("max_record_bytes"),
+            max_record_bytes=found.settings.get("max_record_bytes"),
         )
         if partition is not None:
             yield partition, columns
         else:
-            own = 0 if topic.key_columns else next(_turn) % topic.partitions
-            yield from route(columns, topic.key_columns, topic.partitions, own)
+            own = 0 if found.key_columns else next(_turn) % found.partitions
+            yield from route(columns, found.key_columns, found.partitions, own)
 
 
 def _batches(data: TableLike) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

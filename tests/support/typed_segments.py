@@ -61,7 +61,7 @@ def fill(
         else:
             stage = store.stage(f"job-{number}")
             columns = make_typed_columns(
-                batch, version, timestamp_column=store.topic(TOPIC).timestamp_column,
+                batch, version, topic=TOPIC, timestamp_column=store.topic(TOPIC).timestamp_column,
                 now_us=store.vfs.now_us(), max_record_bytes=None,
             )  # fmt: skip
             stage.write(TOPIC, 0, columns)

@@ -105,7 +105,7 @@ def commit_table(store: Store, topic: str, table: pa.Table) -> list[StagedPart]:
     staging = store.stage(job)
     for batch in table.to_batches():
         columns = make_typed_columns(
-            batch, schema, timestamp_column=None, now_us=7, max_record_bytes=None
+            batch, schema, topic=topic, timestamp_column=None, now_us=7, max_record_bytes=None
         )
         staging.write(topic, 0, columns)
     parts = staging.finish()

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from ...errors import RECORD_ERRORS, InvalidRecordError, StorageError
+from ...errors import RECORD_ERRORS, InvalidRecordError, StorageError, mismatches_of
 from ...format.columns import Columns, check_times, make_columns
 from ...format.partitioner import partition_for_keys
 from ...format.typed_columns import key_partitions, make_typed_columns
@@ -156,12 +156,14 @@ class RowAppender(_Appender[JsonRow]):
         self._reader = JsonReader(schema)
 
     def _parse(self, text: bytes) -> JsonRow:
-        return self._reader.read(text)
+        with mismatches_of(self._topic):
+            return self._reader.read(text)
 
     def _columns(self, lines: list[JsonRow]) -> Columns:
         columns = make_typed_columns(
             self._reader.batch(lines),
             self._reader.schema,
+            topic=self._topic,
             timestamp_column=self._timestamp_column,
             now_us=self._store.vfs.now_us(),
             max_record_bytes=self._largest,

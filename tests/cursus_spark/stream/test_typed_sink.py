@@ -80,7 +80,7 @@ def test_a_type_that_does_not_fit_ends_the_query_before_its_tasks(
     run(streams, "string(value) text", "offset")
     with streams.store() as store:
         store.append("in", 0, payloads(4, 5))
-    with pytest.raises(StreamingQueryException, match=r"SCHEMA_MISMATCH\] column offset: found s"):
+    with pytest.raises(StreamingQueryException, match=r"'out', column offset: found s"):
         run(streams, "string(value) text", "string(offset) offset")
     with streams.store() as store:
         assert store.scan("out").to_table().num_rows == 4

@@ -129,6 +129,10 @@ def test_a_projection_that_the_topic_does_not_have(store: Store, schema: str, te
 
 def test_a_column_is_named_once_in_any_case(store: Store) -> None:
     assert refused(store, "user string, USER string") == (
+        "[CURSUS_COLUMN_DUPLICATE] Columns 'user' and 'USER' in .schema(...) differ only in case. "
+        "They are one name to a topic, whatever spark.sql.caseSensitive is. Rename or drop one."
+    )
+    assert refused(store, "user string, id bigint, user string") == (
         "[CURSUS_COLUMN_DUPLICATE] Column 'user' is named 2 times in .schema(...). Name it once."
     )
 

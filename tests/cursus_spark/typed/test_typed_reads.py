@@ -81,11 +81,11 @@ def test_a_projection_in_any_case_order_and_depth(log: Log, store: Store) -> Non
 def test_a_value_that_does_not_fit_a_narrower_type_is_an_error(log: Log, store: Store) -> None:
     typed_topic(store, "t", pa.table({"n": pa.array([1, 2**40]), "x": pa.array([0.5, 0.1])}))
     assert one_line_error(lambda: log.read("t", "n int").collect()).startswith(
-        "[CURSUS_SCHEMA_MISMATCH] column n: found a value of bigint that does not fit int: "
+        "[CURSUS_SCHEMA_MISMATCH] topic 't', column n: found a value of bigint that does not fit "
     )
     assert one_line_error(lambda: log.read("t", "x float").collect()) == (
-        "[CURSUS_SCHEMA_MISMATCH] column x: found a value of double that does not fit float: a "
-        "double has more digits than a float. Read it with the topic's newest schema."
+        "[CURSUS_SCHEMA_MISMATCH] topic 't', column x: found a value of double that does not fit "
+        "float: a double has more digits than a float. Read it with the topic's newest schema."
     )
     assert log.read("t", "n int, x float", where="n < 5 and x = 0.5").collect() == [(1, 0.5)]
 

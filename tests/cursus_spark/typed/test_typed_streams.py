@@ -136,7 +136,7 @@ def test_a_running_stream_fails_at_a_value_that_its_type_cannot_hold(
     sink = Sink()
     query = started(streams, sink)
     commit_table(small, "t", pa.table({"id": [5], "n": [2**40]}))
-    with pytest.raises(Exception, match=r"\[CURSUS_SCHEMA_MISMATCH\] column n: found a value of"):
+    with pytest.raises(Exception, match=r"\[CURSUS_SCHEMA_MISMATCH\] topic 't', column n: found a"):
         finish(query)
     assert run(streams, "q").batches == [[(5, 2**40)]]
 

@@ -101,7 +101,7 @@ def test_merged_columns_appear_with_their_rows(log: Log) -> None:
     )
     merging = {"mergeSchema": "true", "mergeSchema.typeWidening": "true"}
     found = one_line_error(lambda: log.write(rows))
-    assert found.startswith("[CURSUS_SCHEMA_MISMATCH] column id: found bigint, wanted int.")
+    assert found.startswith(f"[CURSUS_SCHEMA_MISMATCH] topic '{TOPIC}', column id: found bigint,")
     failing = rows.selectExpr("id", "ctx", "if(id > 0, raise_error('bad row'), n) n")
     with pytest.raises(Exception, match="bad row"):
         log.write(failing, **merging)
@@ -181,8 +181,8 @@ def test_a_real_null_in_a_not_null_column_publishes_nothing(log: Log) -> None:
     log.write(log.spark.range(3))
     rows = log.spark.range(0, 30_000, 1, 2).selectExpr("nullif(id, 29999) AS id")
     assert one_line_error(lambda: log.write(rows)) == (
-        "[CURSUS_SCHEMA_MISMATCH] column id: found a null in row 4999, wanted bigint NOT NULL. "
-        "Fill or drop the nulls."
+        f"[CURSUS_SCHEMA_MISMATCH] topic '{TOPIC}', column id: found a null in row 4999, wanted "
+        "bigint NOT NULL. Fill or drop the nulls."
     )
     assert stored(log).num_rows == 3
 

@@ -223,7 +223,7 @@ def test_a_body_that_is_not_what_its_schema_says_is_damage(
     monkeypatch.setattr(base, "_require_schema", lambda *_: None)
     columns = make_typed_columns(
         pa.record_batch({"id": ["a", "b"]}), SchemaVersion(1, schema.fields),
-        timestamp_column=None, now_us=T0, max_record_bytes=None,
+        topic="t", timestamp_column=None, now_us=T0, max_record_bytes=None,
     )  # fmt: skip
     store.append_columns("t", 0, columns)
     [problem] = store.check()

@@ -19,6 +19,7 @@ from storage_core.errors import (
     DataLossError,
     InvalidCommitError,
     InvalidRecordError,
+    InvalidSchemaError,
     LayoutMismatchError,
     NotWritableError,
     OffsetOutOfRangeError,
@@ -519,7 +520,7 @@ def test_rows_of_a_registered_version_publish_it(tmp_path: Path) -> None:
     version = store.register_schema("rows", wider, add=True)
     batch = pa.RecordBatch.from_pydict({"id": [1], "name": ["a"], "extra": [7]}, schema=wider)
     columns = make_typed_columns(
-        batch, version, timestamp_column=None, now_us=T0, max_record_bytes=None
+        batch, version, topic="rows", timestamp_column=None, now_us=T0, max_record_bytes=None
     )
     stage = store.stage("job")
     stage.write("rows", 0, columns)
@@ -530,6 +531,22 @@ def test_rows_of_a_registered_version_publish_it(tmp_path: Path) -> None:
     assert Store.open(tmp_path).scan("rows").to_table().to_pydict() == {
         "id": [1], "name": ["a"], "late": [None], "extra": [7],
     }  # fmt: skip
+
+
+def test_a_key_column_never_gets_what_cannot_be_compared(tmp_path: Path) -> None:
+    """Every later write and compaction of such a topic would fail."""
+    store = Store.open(tmp_path, layout="objects", create=True)
+    at = pa.struct([("x", pa.int8())])
+    store.create_topic("rows", 2, schema=pa.schema([("at", at)]), key_columns=["at"])
+    bad = pa.schema([("at", pa.struct([("m", pa.map_(pa.string(), pa.int8()))]))])
+    for call in (
+        lambda: store.register_schema("rows", bad, add=True),
+        lambda: store.alter_topic("rows", add_columns=bad),
+    ):
+        with pytest.raises(InvalidSchemaError, match="'rows', key column at: found type map"):
+            call()
+    assert [found.schema.version for found in store.schema_versions("rows")] == [1]
+    store.append_table("rows", pa.table({"at": pa.array([{"x": 1}], at)}))
 
 
 def test_damage_is_found_and_named(store: Store, tmp_path: Path) -> None:

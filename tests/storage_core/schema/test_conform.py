@@ -166,7 +166,7 @@ def test_a_null_in_a_not_null_column_is_refused_at_every_depth() -> None:
     with pytest.raises(SchemaMismatchError, match="column a: found no such column"):
         conform(batch(l=pa.nulls(3)), schema)
     with pytest.raises(SchemaMismatchError, match=r"column s\.x: found no such column"):
-        check_fits(pa.schema([("a", pa.int64()), ("s", pa.struct([]))]), schema)
+        check_fits(pa.schema([("a", pa.int64()), ("s", pa.struct([]))]), schema, topic="t")
     nested: dict[str, pa.Array] = {
         "l.element": pa.array([[1], None, [2, None]]),
         "s.x": pa.array([{"x": 1}, None, {"x": None}]),

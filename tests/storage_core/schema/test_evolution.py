@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from storage_core.errors import InvalidSchemaError, SchemaMismatchError
 from storage_core.schema.document import from_json, to_json
-from storage_core.schema.evolution import covers, evolve, merge_versions
+from storage_core.schema.evolution import FOR_JOBS, covers, evolve, merge_versions
 from storage_core.schema.fields import MAX_FIELD_ID, SchemaVersion, from_arrow
 from tests.support.random_schemas import schemas
 
@@ -36,6 +36,7 @@ def grown(
         next_id=1 + max(other.max_id for other in registered),
         version=1 + max(other.version for other in registered),
         registered=registered,
+        advice=FOR_JOBS,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,6 +17,7 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import (
     InvalidPredicateError,
     InvalidRecordError,
+    InvalidSchemaError,
     RecordTooLargeError,
     RecoveryNeededError,
     SchemaMismatchError,
@@ -149,6 +152,115 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_written(
     assert store.visible_ends("t") == (0, 0)
 
 
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(SchemaMismatchError) as caught:
+        call()
+    assert caught.value.topic == "t"
+    return str(caught.value)
+
+
+def test_a_refusal_names_the_topic_and_says_what_to_do_without_spark(store: Store) -> None:
+    store.create_topic("t", schema=pa.schema([("n", pa.int32()), ("name", pa.string())]))
+    unknown, wide = pa.table({"more": [1]}), pa.table({"n": [1 << 40]})
+    assert refusal(lambda: store.append_table("t", unknown)) == (
+        "topic 't', column more: found bigint, but the topic has no such column. Drop the column, "
+        "or add it first with Store.alter_topic(add_columns=...) or cursus alter --add-column."
+    )
+    assert refusal(lambda: store.append_table("t", wide)) == (
+        "topic 't', column n: found bigint, wanted int. Cast it. A write of Spark with "
+        "mergeSchema.typeWidening=true, or a job with Store.register_schema(widen=True), widens "
+        "the column."
+    )
+    assert refusal(lambda: store.register_schema("t", unknown.schema)) == (
+        "topic 't', column more: found bigint, but the topic has no such column. Drop the column, "
+        "or set mergeSchema=true to add it."
+    )
+    assert refusal(lambda: store.alter_topic("t", add_columns=wide.schema)).startswith(
+        "topic 't', column n: found bigint, wanted int. The topic has the column already. To widen"
+    )
+    named = pa.schema([("Name", pa.int64())])
+    assert refusal(lambda: store.alter_topic("t", add_columns=named)) == (
+        "topic 't', column name: found bigint, wanted string. The topic has the column already. "
+        "Give the new one another name."
+    )
+    assert store.visible_ends("t") == (0,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (pa.timestamp("ns", tz="Europe/Paris"), 1_000_000_001),
+        (pa.timestamp("ns"), -1),
+        (pa.duration("ns"), 1001),
+        (pa.date64(), 86_400_001),
+        (pa.timestamp("s"), 1 << 62),
+        (pa.timestamp("ms"), -(1 << 62)),
+        (pa.duration("s"), 1 << 62),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_times_that_microseconds_do_not_hold_are_refused_not_cut(
+    store: Store, kind: pa.DataType, number: int, nested: bool
+) -> None:
+    def column(value: int) -> pa.Array:
+        found = pa.array([None, value], pa.int64()).view(kind)
+        if not nested:
+            return found
+        return pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), found)
+
+    store.create_topic("t", schema=pa.schema([("at", column(0).type)]))
+    text = refusal(lambda: store.append_table("t", pa.table({"at": column(number)})))
+    assert "column at: found" in text
+    assert store.visible_ends("t") == (0,)
+    exact = column(86_400_000_000_000 if kind in (pa.timestamp("ns"), pa.date64()) else 3000)
+    store.append_table("t", pa.table({"at": exact}))
+    found = store.scan("t").to_table()["at"]
+    assert found.cast(exact.type).to_pylist() == exact.to_pylist()
+
+
+def test_names_are_found_in_any_case(store: Store) -> None:
+    """As by Spark: a topic takes names in any case, and none that differ only in it."""
+    store.create_topic("t", schema=pa.schema([("Id", pa.int64()), ("name", pa.string())]))
+    store.append_table("t", pa.table({"ID": [1], "NAME": ["x"]}))
+    scan = store.scan("t", columns=["NAME", "ID", "_OFFSET"], where="iD = 1 and Name = 'x'")
+    assert scan.to_table().to_pylist() == [{"name": "x", "Id": 1, "_offset": 0}]
+    assert [batch.schema.names for batch in store.read("t", 0, columns=["id"])] == [["Id"]]
+    with pytest.raises(InvalidRecordError, match="'Id' as 'ID' and as 'id', which differ only"):
+        store.scan("t", columns=["ID", "id"])
+    with pytest.raises(InvalidRecordError, match="'nam' does not exist"):
+        store.scan("t", columns=["nam"])
+    with pytest.raises(InvalidSchemaError) as caught:
+        store.append_table("t", pa.table({"Id": [1], "id": [2]}))
+    assert str(caught.value) == (
+        "topic 't', columns Id and id differ only in case. They are one name to a topic, as to "
+        "Spark unless spark.sql.caseSensitive is true. Rename one."
+    )
+    store.create_topic("records")
+    with pytest.raises(InvalidRecordError, match="'KEY' does not exist"):
+        store.read("records", 0, columns=["KEY"])
+
+
+def test_two_billion_nulls_without_a_byte_take_no_memory(store: Store) -> None:
+    """They take none in Arrow either: nothing that counts the bytes of rows may allocate them."""
+    count = (1 << 31) - 1
+    starts = pa.py_buffer(np.array([0, count], np.int32))
+    kind = pa.list_(pa.null())
+    many = pa.Array.from_buffers(kind, 1, [None, starts], children=[pa.nulls(count)])
+    store.create_topic("t", schema=pa.schema([("n", pa.int64()), ("nothings", kind)]))
+    tracemalloc.start()
+    try:
+        store.append_table("t", pa.table({"n": [1], "nothings": many}))
+        store.roll("t", 0, begin=True)
+        store.recompress("t", compression="zstd")
+        (batch,) = store.read("t", 0, max_bytes=100)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(batch["nothings"].flatten()) == count
+    assert peak < 64 << 20
+
+
 def test_a_stream_that_fails_on_its_way_adds_no_row(store: Store, tmp_path: Path) -> None:
     store.create_topic("t", 2, schema=EVENTS, key_columns=["user"])
     good, bad = events().to_batches()[0], events().to_batches()[0]
@@ -236,7 +348,7 @@ def test_a_read_shows_rows_and_columns_of_one_instant(
         stage = store.stage("j")
         row = pa.record_batch({"id": pa.array([1], pa.int64()), "extra": pa.array([1], pa.int32())})
         stage.write("t", 0, make_typed_columns(
-            row, schema, timestamp_column=None, now_us=1, max_record_bytes=None
+            row, schema, topic="t", timestamp_column=None, now_us=1, max_record_bytes=None
         ))  # fmt: skip
         store.commit("j", stage.finish())
         return found
