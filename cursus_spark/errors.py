@@ -13,10 +13,13 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from storage_core import StorageError
 
 _SHOWN_CHARACTERS = 200
+# Modules that come with the package. A Python that has only a part of them cannot serve Spark.
+_DEPENDENCIES = ("storage_core", "cursus_spark", "pyarrow", "numpy", "crc32c", "yaml", "sqlglot")
 
 
 class CursusError(Exception):
@@ -65,6 +68,13 @@ def one_line_errors() -> Iterator[None]:
     except StorageError as error:
         _hide_traceback()
         raise cursus_error(error.code, str(error)) from None
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _DEPENDENCIES:
+            raise
+        _hide_traceback()
+        missing = [name for name in _DEPENDENCIES if find_spec(name) is None]
+        why = f"does not have {', '.join(missing)}" if missing else f"cannot be used: {error}"
+        raise python_unusable(sys.executable, why) from None
     except OSError as error:
         if error.filename is None:
             raise
@@ -74,6 +84,18 @@ def one_line_errors() -> Iterator[None]:
             f"The operating system refused {shown(error.filename)}: {error.strerror} (errno "
             f"{error.errno}). Check that it exists and that this user may use it.",
         ) from None
+
+
+def python_unusable(python: str, why: str, better: str | None = None) -> CursusError:
+    """The error for a Python that Spark starts; ``better`` is one that can do what it cannot."""
+    named = "PYSPARK_PYTHON" in os.environ
+    return cursus_error(
+        "PYTHON_UNUSABLE",
+        f"Spark runs tasks with '{python}'"
+        f"{'' if named else ', because PYSPARK_PYTHON is not set'}, which {why}. Set "
+        f"PYSPARK_PYTHON{f'={better}' if better else ' to a Python that has all'} before Spark "
+        "starts, or install cursus-spark there.",
+    )
 
 
 def _hide_traceback() -> None:

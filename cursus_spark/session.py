@@ -14,9 +14,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from .errors import cursus_error
+from .errors import python_unusable
 
-# Names of modules, not of distributions.
+# Names of modules, not of distributions. Only plans with a `where` need sqlglot too: they say so.
 _NEEDED = ("cursus_spark", "storage_core", "pyarrow", "numpy", "crc32c", "yaml")
 _PROGRAM = (
     "import importlib.util as u, sys; "
@@ -65,25 +65,17 @@ def require_package(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         return  # a busy machine says nothing about the package
     except OSError as error:
-        raise _unusable(python, f"cannot be started ({error.strerror})") from None
+        raise python_unusable(
+            python, f"cannot be started ({error.strerror})", sys.executable
+        ) from None
     if done.returncode != 0:
         reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise _unusable(python, f"cannot be started ({reason})")
+        raise python_unusable(python, f"cannot be started ({reason})", sys.executable)
     if missing := done.stdout.split():
-        raise _unusable(python, f"does not have {', '.join(missing)}")
+        raise python_unusable(python, f"does not have {', '.join(missing)}", sys.executable)
 
 
 def _path_of_tasks() -> str:
     """Where tasks look for modules first: archives of ``--py-files`` come with the job."""
     shipped = [entry for entry in sys.path if entry.endswith((".zip", ".egg"))]
     return os.pathsep.join([*shipped, os.environ.get("PYTHONPATH", "")])
-
-
-def _unusable(python: str, why: str) -> Exception:
-    named = "PYSPARK_PYTHON" in os.environ
-    return cursus_error(
-        "PYTHON_UNUSABLE",
-        f"Spark runs tasks with '{python}'"
-        f"{'' if named else ', because PYSPARK_PYTHON is not set'}, which {why}. Set "
-        f"PYSPARK_PYTHON={sys.executable} before Spark starts, or install cursus-spark there.",
-    )

@@ -19,7 +19,11 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        from cursus_spark.datasource import CursusDataSource
+        # This one imports neither Arrow nor anything else that may be missing.
+        from cursus_spark.errors import one_line_errors
+
+        with one_line_errors():
+            from cursus_spark.datasource import CursusDataSource
 
         self._source = CursusDataSource(options)
 

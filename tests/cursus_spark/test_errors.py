@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import pickle
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -12,7 +15,9 @@ import pytest
 from pyspark import cloudpickle
 
 from cursus_spark.errors import CursusError, cursus_error, one_line_errors, shown
+from storage_core import Store
 from storage_core.errors import TopicNotFoundError
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +80,49 @@ def test_leaves_unexpected_errors_alone(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ZeroDivisionError), one_line_errors():
         _ = 1 / 0
     assert "SPARK_HIDE_TRACEBACK" not in os.environ
+
+
+def test_a_package_that_its_python_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setitem(sys.modules, "crc32c", None)
+    with pytest.raises(CursusError) as caught, one_line_errors():
+        importlib.import_module("crc32c")
+    assert str(caught.value) == (
+        f"[CURSUS_PYTHON_UNUSABLE] Spark runs tasks with '{sys.executable}', which does not have "
+        "crc32c. Set PYSPARK_PYTHON to a Python that has all before Spark starts, or install "
+        "cursus-spark there."
+    )
+    with pytest.raises(ModuleNotFoundError), one_line_errors():
+        importlib.import_module("no_such_module_of_a_user")
+
+
+WITHOUT_PARSER = """
+import sys
+sys.modules["sqlglot"] = None
+from cursus_spark.datasource import CursusDataSource
+options = {"path": sys.argv[1], "subscribe": "t"}
+source = CursusDataSource(options)
+reader = source.reader(source.schema())
+print(sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task)))
+try:
+    CursusDataSource({**options, "where": "offset > 1"}).schema()
+except Exception as error:
+    print(error)
+"""
+
+
+def test_only_a_where_needs_the_parser_of_sql_and_says_so(tmp_path: Path) -> None:
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic("t")
+        store.append("t", 0, [b"a", b"b"])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PARSER, tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows, error = done.stdout.splitlines()
+    assert rows == "2"
+    assert error.startswith("[CURSUS_PYTHON_UNUSABLE] Spark runs tasks with")
+    assert "which does not have sqlglot." in error
 
 
 def test_a_file_that_the_system_refuses_is_one_line(tmp_path: Path) -> None:
