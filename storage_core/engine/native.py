@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..commit.commit_state import CommitState
 from ..config import StoreConfig
-from ..errors import StorageError
+from ..errors import StorageError, TopicNotFoundError
 from ..format.columns import Columns
 from ..format.file_names import segments_directory
 from ..io.durable import read_file
@@ -150,10 +150,20 @@ class NativeEngine(BaseEngine):
             if reader is None:
                 directory = segments_directory(topic, partition)
                 config = found.config(self._config)
-                segments = segment_reader.NativeSegments(self._vfs, directory, config, caches)
+                exists = partial(self._is_there, topic, found.uuid)
+                segments = segment_reader.NativeSegments(
+                    self._vfs, directory, config, caches, exists, typed=found.is_typed
+                )
                 reader = partition_reader.PartitionReader(topic, partition, segments)
                 self._readers[found.uuid, partition] = reader
             return reader
+
+    def _is_there(self, topic: str, topic_uuid: UUID) -> bool:
+        """Whether a topic is still the one with this uuid."""
+        try:
+            return self._catalog.get(topic).uuid == topic_uuid
+        except TopicNotFoundError:
+            return False
 
     def _caches(self) -> ReadCaches:
         """What all readers share. It is made at the first read: most writers read nothing."""

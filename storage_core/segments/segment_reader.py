@@ -200,9 +200,9 @@ class NativeSegments(ListedAtOnce):
         directory: str,
         config: StoreConfig,
         caches: ReadCaches,
-        exists: Callable[[], bool] = lambda: True,
+        exists: Callable[[], bool],
         *,
-        typed: bool = False,
+        typed: bool,
     ) -> None:
         self._vfs = vfs
         self._directory = directory

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from storage_core import Store, StoreConfig
-from storage_core.errors import TopicNotFoundError
+from storage_core.errors import DataLossError, TopicNotFoundError
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.handler_helpers import Gate
 from tests.support.stores import TOPIC, make_store, on, reopen, values
@@ -157,3 +158,41 @@ def test_two_who_delete_a_topic_at_once_leave_nothing(tmp_path: Path) -> None:
         outcomes = [pool.submit(delete) for _ in range(2)]
         assert sorted(outcome.result(30) for outcome in outcomes) == ["deleted", "gone"]
     require_gone_and_free(tmp_path, "native")
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["active", "sealed"])
+@pytest.mark.parametrize("where", [None, "n > 100"], ids=["all", "where"])
+def test_a_scan_never_gives_rows_of_another_topic_of_the_name(
+    tmp_path: Path, sealed: bool, where: str | None
+) -> None:
+    """Its columns have the same ids and other types: bytes of doubles would look like integers."""
+    store, other = make_typed(tmp_path, pa.int64(), sealed), Store.open(tmp_path)
+    scan, reading = store.scan(TOPIC, where=where), store.read(TOPIC, 0, where=where)
+    assert scan.to_table().num_rows == (6 if where is None else 0)
+    other.delete_topic(TOPIC)
+    make_typed(tmp_path, pa.float64(), sealed)
+    for found in (scan.batches(), reading):
+        with pytest.raises(DataLossError, match="offset 0 is missing"):
+            list(found)
+    assert store.scan(TOPIC).to_table()["n"].to_pylist() == [0.5] * 6
+
+
+def make_typed(path: Path, kind: pa.DataType, sealed: bool) -> Store:
+    store = Store.open(path, create=True, config=StoreConfig(frame_records=2))
+    store.create_topic(TOPIC, schema=pa.schema([("n", kind)]))
+    for _ in range(3):
+        store.append_table(TOPIC, pa.table({"n": pa.array([0.5, 0.5]).cast(kind, safe=False)}))
+        if sealed:
+            store.roll(TOPIC, 0, begin=True)
+    return store
+
+
+def test_a_scan_never_gives_records_of_another_topic_of_the_name(tmp_path: Path) -> None:
+    store, other = make_store(tmp_path), Store.open(tmp_path)
+    store.append(TOPIC, 0, [b"old"])
+    scan = store.scan(TOPIC)
+    other.delete_topic(TOPIC)
+    other.create_topic(TOPIC)
+    other.append(TOPIC, 0, [b"new"])
+    with pytest.raises(DataLossError, match="offset 0 is missing"):
+        scan.to_table()
