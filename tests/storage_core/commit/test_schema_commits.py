@@ -56,6 +56,7 @@ def intents(path: Path) -> list[Path]:
     return sorted((path / "meta/intents").glob("*.json"))
 
 
+@pytest.mark.row(51)
 def test_rows_and_their_columns_appear_together(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
     result = commit_rows(store, "j", A)
@@ -74,6 +75,7 @@ def test_rows_that_fit_need_no_other_partition(tmp_path: Path) -> None:
     assert (schema_of(store).version, seen(store).rows) == (1, ((), ("j",)))
 
 
+@pytest.mark.row(51)
 def test_two_jobs_that_add_different_columns_both_succeed(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
     first = store.register_schema(TOPIC, A, add=True)
@@ -95,13 +97,16 @@ def test_two_jobs_that_add_the_same_column_share_it(tmp_path: Path) -> None:
     assert schema_of(store).version == 2
 
 
+@pytest.mark.row(51)
 def test_a_column_of_two_types_stops_the_second_job_before_its_intent(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
     first = store.register_schema(TOPIC, A, add=True)
     second = store.register_schema(TOPIC, with_columns(a=pa.string()), add=True)
     parts = stage_rows(store, "second", second)
     store.commit("first", stage_rows(store, "first", first))
-    with pytest.raises(SchemaMismatchError, match="column a: found string, but another writer"):
+    with pytest.raises(
+        SchemaMismatchError, match="topic 't', column a: found string, but another writer"
+    ):
         store.commit("second", parts)
     assert seen(reopen(tmp_path)) == Seen(("id", "user", "a"), ((), ("first+a",)))
     assert intents(tmp_path) == []
@@ -270,7 +275,7 @@ def next_commit(store: Store) -> None:
     commit_rows(store, "next", B, (0,))
 
 
-@pytest.mark.row(13)
+@pytest.mark.row(13, 51)
 @pytest.mark.parametrize("call", AFTER_THE_INTENT, ids=lambda call: call[1])
 @pytest.mark.parametrize("follower", [next_append, next_columns, next_commit])
 def test_the_next_writer_of_partition_0_publishes_rows_and_columns(
@@ -288,7 +293,7 @@ def test_the_next_writer_of_partition_0_publishes_rows_and_columns(
     assert reopen(tmp_path).check() == []
 
 
-@pytest.mark.row(13)
+@pytest.mark.row(13, 51)
 @pytest.mark.parametrize("call", AFTER_THE_INTENT, ids=lambda call: call[1])
 def test_a_lost_watermark_file_shows_no_half_of_a_pending_commit(
     tmp_path: Path, call: tuple[str, str]
@@ -431,7 +436,7 @@ def test_rows_of_a_deleted_topic_enter_one_with_the_same_columns(tmp_path: Path)
     assert seen(store) == Seen(("id", "user"), ((), ("j",)))
 
 
-@pytest.mark.row(3)
+@pytest.mark.row(3, 51)
 def test_rows_of_other_partitions_wait_for_columns_that_are_not_durable(tmp_path: Path) -> None:
     typed_store(tmp_path).close()
     vfs = faulty(tmp_path)
