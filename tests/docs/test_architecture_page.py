@@ -11,6 +11,7 @@ from tests.test_architecture import FOLDERS
 
 DOCUMENT = ROOT / "docs" / "architecture.md"
 MOST_LINES = 220
+MOST_COLUMNS = 120
 
 
 def listed(package: str) -> list[str]:
@@ -40,3 +41,10 @@ def test_every_file_that_the_page_names_is_there() -> None:
 
 def test_the_page_is_short() -> None:
     assert len(DOCUMENT.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "objects-internals.md"])
+def test_its_prose_has_lines_that_a_person_can_read(page: str) -> None:
+    lines = (DOCUMENT.parent / page).read_text().splitlines()
+    prose = [line for line in lines if not line.startswith("|")]
+    assert [line for line in prose if len(line) > MOST_COLUMNS] == []

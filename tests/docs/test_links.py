@@ -57,6 +57,16 @@ def test_the_readme_leads_to_every_document() -> None:
     assert "docs/decisions/" in text
 
 
+def test_the_landing_page_of_the_site_leads_to_every_page() -> None:
+    text = (ROOT / "docs" / "index.md").read_text()
+    pages = sorted(
+        page.relative_to(ROOT / "docs").as_posix()
+        for page in (ROOT / "docs").rglob("*.md")
+        if page.parent != DECISIONS and page.name != "index.md"
+    )
+    assert [page for page in pages if f"({page})" not in text] == []
+
+
 def test_the_index_leads_to_every_decision() -> None:
     text = (DECISIONS / "README.md").read_text()
     pages = [page.name for page in DECISIONS.glob("*.md") if page.name != "README.md"]
