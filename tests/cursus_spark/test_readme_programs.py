@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import pytest
+from pyspark.sql import SparkSession
 
 from storage_core import Store
+from tests.support.page_programs import Kitchen
 from tests.support.paths import ROOT
 
-PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+README = "README.md"
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_readmes_programs_run_as_they_stand(tmp_path: Path) -> None:
+def test_the_readmes_programs_run_as_they_stand(spark: SparkSession, tmp_path: Path) -> None:
     names = {"path": str(tmp_path / "log"), "checkpoint": str(tmp_path / "checkpoint")}
-    for program in PROGRAMS:
-        exec(compile(program, "README.md", "exec"), names)
+    text = (ROOT / README).read_text().replace("/tmp/log", "/data/log")
+    # It would print new records until Ctrl-C.
+    assert "cursus tail /data/log orders -f\n" in text
+    text = text.replace("orders -f\n", "orders\n")
+    kitchen = Kitchen(README, spark, tmp_path, names)
+    assert kitchen.run_all(text) == 6
+    printed = kitchen.printed["Quickstart"]
+    assert printed.count('"customer": "customer-') == 3
     with Store.open(tmp_path / "log") as store:
         kinds = {topic: store.topic(topic).is_typed for topic in store.topics()}
         assert kinds == {"clicks": False, "copy": True, "orders": True, "taps": False}

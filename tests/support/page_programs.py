@@ -7,55 +7,131 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
 from tests.support.paths import ROOT
 
+_MAKE = "make prepares environments and runs whole test suites, this test among them"
+_FENCE = re.compile(r"^## ([^\n]+)$|^```(python|sh|bash|sql)\n(.*?)^```", re.M | re.S)
 
-def programs(text: str, data: Path) -> list[tuple[str, str, str]]:
-    """Section, language and text of every program, with ``/data`` where the test wants it.
+NOT_RUN: dict[str, dict[str, str]] = {
+    "README.md": {
+        "make demo": _MAKE,
+        "pip install": "pip would change the environment of the tests; test_installing checks it",
+    },
+    "CONTRIBUTING.md": {"make quick": _MAKE},
+    "docs/deployment.md": {
+        "make zip": "it needs a cluster: test_deployment starts one and runs these lines on it"
+    },
+    "docs/format.md": {"store = ": "test_format_page compares every byte of the store it makes"},
+    "examples/README.md": {
+        "make demo": _MAKE,
+        ".venv/bin/spark-submit --properties": "test_examples runs every example so",
+        ".venv/bin/spark-submit --packages": "it needs a Kafka broker and a download",
+    },
+    "tests/crash/README.md": {
+        '"the staging goes': "lines from the middle of a list of mutants",
+        "make test": _MAKE,
+    },
+}
+"""By page: how a program begins that no test runs as it stands, and why."""
 
-    In shell programs it is quoted: the path may have a space.
-    """
-    found, section = [], ""
-    for match in re.finditer(r"^## ([^\n]+)$|^```(python|sh)\n(.*?)^```", text, re.M | re.S):
+
+class Program(NamedTuple):
+    """One program of a page, under the heading of its section."""
+
+    section: str
+    language: str
+    text: str
+
+
+def all_programs(text: str) -> Iterator[Program]:
+    """The programs of a page, as they stand."""
+    section = ""
+    for match in _FENCE.finditer(text):
         if match[1]:
             section = match[1]
         else:
-            root = shlex.quote(str(data)) if match[2] == "sh" else str(data)
-            found.append((section, match[2], match[3].replace("/data/", f"{root}/")))
-    return found
+            yield Program(section, match[2], match[3])
+
+
+def why_not_run(page: str, program: Program) -> str | None:
+    """The reason why no test runs a program as it stands; None if it has to run."""
+    for beginning, reason in NOT_RUN.get(page, {}).items():
+        if program.text.startswith(beginning):
+            return reason
+    return None
+
+
+def programs(page: str, text: str, data: Path) -> Iterator[Program]:
+    """The programs that run, with ``/data`` where the test wants it.
+
+    In shell programs it is quoted: the path may have a space.
+    """
+    for program in all_programs(text):
+        if why_not_run(page, program) is None:
+            in_shell = program.language in ("sh", "bash")
+            root = shlex.quote(str(data)) if in_shell else str(data)
+            yield program._replace(text=program.text.replace("/data/", f"{root}/"))
 
 
 class Kitchen:
-    """Runs the programs of one page; what one defines the next ones see."""
+    """Runs the programs of one page; what one defines the next ones see.
 
-    def __init__(self, page: str, spark: SparkSession | None, commands: Path) -> None:
+    Args:
+        page: The path of the page in the repository.
+        spark: The session of its Python and SQL programs.
+        commands: Where ``/data`` and the command ``cursus`` are to be.
+        names: What the page takes for granted.
+        after_each: Called after each program.
+    """
+
+    def __init__(
+        self,
+        page: str,
+        spark: SparkSession | None,
+        commands: Path,
+        names: dict[str, Any] | None = None,
+        after_each: Callable[[], object] | None = None,
+    ) -> None:
         command = commands / "cursus"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m storage_core "$@"\n')
         command.chmod(0o755)
         self._page = page
+        self._spark = spark
         self._commands = commands
-        self._names: dict[str, Any] = {"spark": spark}
+        self._after_each = after_each
+        self._names: dict[str, Any] = {"spark": spark, **(names or {})}
         self._variables = ""
         self.printed: dict[str, str] = {}
 
-    def run_all(self, text: str) -> None:
-        """Run every program of the page's text, with its data beside the commands."""
-        for section, language, program in programs(text, self._commands):
+    def run_all(self, text: str) -> int:
+        """Run every program of the page's text, with its data beside the commands; how many."""
+        count = 0
+        for section, language, program in programs(self._page, text, self._commands):
             if language == "python":
                 exec(compile(program, f"{self._page}: {section}", "exec"), self._names)
+            elif language == "sql":
+                assert self._spark is not None
+                for statement in filter(None, map(str.strip, program.split(";"))):
+                    self._spark.sql(statement).collect()
             else:
-                self.printed[section] = self.printed.get(section, "") + self._shell(program)
+                said = self._run_shell(language, program)
+                self.printed[section] = self.printed.get(section, "") + said
+            if self._after_each is not None:
+                self._after_each()
+            count += 1
+        return count
 
-    def _shell(self, text: str) -> str:
-        path = f"{self._commands}:{os.environ['PATH']}"
+    def _run_shell(self, shell: str, text: str) -> str:
+        path, home = f"{self._commands}:{os.environ['PATH']}", str(self._commands)
         done = subprocess.run(
-            ["sh", "-euc", self._variables + text],
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            [shell, "-euc", self._variables + text],
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": home},
             capture_output=True,
             text=True,
             timeout=120,
