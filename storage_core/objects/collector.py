@@ -15,7 +15,7 @@ from .backend import ObjectInfo, read_object
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
 from .garbage import Garbage, collect_deleted, collect_log, needed
-from .names import DATA, LOGS, hour_of, time_text
+from .names import DATA, LOGS, hour_of, hour_start_us, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
 
@@ -86,7 +86,8 @@ class Collector:
             return rest
         # A writer that slept, or whose clock is wrong, may be about to commit some of these. After
         # the fence it cannot, and what it has committed before is in the state of the fence.
-        states = [_fenced(log, hour) for log in logs]
+        fence = _fence_of(rest.keys, hour)
+        states = [_fenced(log, fence) for log in logs]
         rest = rest.without(needed(states, rest.keys, most))
         self._delete(list(rest.keys))
         return rest
@@ -183,6 +184,18 @@ class Collector:
 def _ids(listed: Iterable[ObjectInfo]) -> list[str]:
     """The logs of a listing."""
     return list(dict.fromkeys(info.key.split("/")[1] for info in listed))
+
+
+def _fence_of(keys: Sequence[str], hour: str) -> str:
+    """The hour after the newest of some old objects: no commit needs to be refused beyond it.
+
+    So a collector whose clock is months ahead does not keep the others from writing for months.
+    """
+    newest = max(key.split("/")[1] for key in keys)
+    try:
+        return min(hour, hour_of(hour_start_us(newest) + _HOUR_US))
+    except ValueError:  # another program has put it there
+        return hour
 
 
 def _fenced(log: CommitLog, hour: str) -> LogState:

@@ -24,6 +24,7 @@ _CHUNK = 1000
 _PART_BYTES, _PARTS = 8 << 20, 4
 _TIMEOUT = "60s"
 _SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")
+_IN_ENDPOINT = re.compile(r"(?<=http://)[^/\s@]+@|(?<=https://)[^/\s@]+@")
 _SECRET_OPTION = re.compile(
     r"(?i)key|secret|token|password|sas|credential|service_account|proxy_url"
 )
@@ -203,7 +204,8 @@ class ObstoreBackend:
         for name, value in (*self._options.items(), *cloud_environment()):
             if value and _SECRET_OPTION.search(name):
                 text = text.replace(value, "***")
-        return _SECRET.sub(r"\1***", text)[:400].removesuffix(".")
+        text = _IN_ENDPOINT.sub("***@", _SECRET.sub(r"\1***", text))
+        return text[:400].removesuffix(".")
 
 
 def cloud_environment() -> list[tuple[str, str]]:

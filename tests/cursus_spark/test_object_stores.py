@@ -117,7 +117,7 @@ def test_options_of_a_store_are_not_shown() -> None:
 
 
 def test_keys_are_shown_nowhere(server: Mapping[str, str], tmp_path: Path) -> None:
-    """Plans, texts of objects and errors, logs, progress, the checkpoint, the event log."""
+    """Plans, texts of objects and errors, logs, progress, checkpoint, event log, Spark's pages."""
     (tmp_path / "events").mkdir()
     storage = {**server, "token": TOKEN}
     url = f"s3://{BUCKET}/keys"
@@ -132,6 +132,8 @@ def test_keys_are_shown_nowhere(server: Mapping[str, str], tmp_path: Path) -> No
     assert sum(line.startswith("failed:") for line in child.stdout.splitlines()) == 5
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any("events" in path.parts for path in files)
+    pages = [path.read_text() for path in files if "pages" in path.parts]
+    assert any("BatchScan cursus" in page for page in pages)
     shown = {"standard output": child.stdout, "standard error": child.stderr}
     shown |= {str(path): path.read_bytes().decode(errors="replace") for path in files}
     with Store.open(url, storage=storage) as store:

@@ -110,6 +110,19 @@ def test_a_commit_right_before_the_fence_keeps_its_data(store: Store, tmp_path: 
 
 
 @pytest.mark.row(45)
+def test_a_collector_whose_clock_is_a_year_ahead_stops_writers_for_an_hour_at_most(
+    store: Store, vfs: FaultyVfs, tmp_path: Path
+) -> None:
+    ahead = faulty(tmp_path)
+    staged(store, "crashed", b"x")
+    later(ahead, 365)
+    assert other(ahead).collect_garbage()[0] == 1
+    later(vfs, 1 / 24)
+    store.commit("next", staged(store, "next", b"a"))
+    assert (values(other(vfs)), errors(other(vfs))) == ([b"a"], [])
+
+
+@pytest.mark.row(45)
 def test_a_collector_that_slept_deletes_no_inline_records(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from storage_core.errors import InvalidCommitError
 from storage_core.objects import collector, commit_log
 from storage_core.objects.collector import Collector
 from storage_core.objects.vfs_backend import VfsBackend
+from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.stores import TOPIC, columns_of, errors, values
 
@@ -38,18 +39,8 @@ def store(vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts every call of the seam."""
-    counted: Counter[str] = Counter()
-
-    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return method(*arguments, **named)
-
-        return call
-
-    for name in ("create", "put", "get_ranges", "list_after", "delete", "replace_if"):
-        monkeypatch.setattr(VfsBackend, name, counting(name, getattr(VfsBackend, name)))
-    return counted
+    names = ("create", "put", "get_ranges", "list_after", "delete", "replace_if")
+    return count_calls(monkeypatch, VfsBackend, names)
 
 
 def staged(store: Store, job: str, value: bytes) -> list[Any]:
@@ -179,11 +170,15 @@ def test_a_clock_that_jumps_makes_no_job_happen_twice(store: Store, vfs: FaultyV
     jumped = Store(ahead, StoreConfig(), "objects")
     for number in range(20):
         jumped.append(TOPIC, 0, [b"%d" % number])
-    assert Store(vfs, StoreConfig(), "objects").commit("job", parts).skipped
+    slow = faulty(Path(vfs.root))  # for which no time passes
+    assert Store(slow, StoreConfig(), "objects").commit("job", parts).skipped
+    later(vfs, 2)
     staged(store, "crashed", b"never")
     jumped.collect_garbage()
     for number in range(20, 40):
         jumped.append(TOPIC, 0, [b"%d" % number])
+    again = Store(slow, StoreConfig(), "objects")
+    assert not [entry for entry in again.ledger() if entry.app == "job"]
     with pytest.raises(InvalidCommitError, match="uploaded before"):
-        Store(vfs, StoreConfig(), "objects").commit("job", parts)
+        again.commit("job", parts)
     assert values(jumped).count(b"a") == 1

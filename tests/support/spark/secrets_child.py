@@ -6,6 +6,8 @@ import json
 import logging
 import pickle
 import sys
+import urllib.request
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -39,10 +41,31 @@ def show(spark: SparkSession, url: str, storage: dict[str, str], place: str) -> 
     fail(lambda: read(spark, url, {**options, "storage.endpoint": "http://127.0.0.1:9"}).collect())
     fail(lambda: read(spark, url, {**options, "storage.nonsense": storage["token"]}).collect())
     fail(lambda: read(spark, url, {**options, "wrong": "x"}).collect())
+    keep_pages(spark, Path(place, "pages"))
     parsed = parse_read_options({"path": url, "subscribe": "t", **options})
     print(parsed, repr(pickle.loads(pickle.dumps(parsed))))
     with Store.open(url, storage=storage) as store:
         print(store, repr(store.vfs), store.__class__, vars(store).keys())
+
+
+def keep_pages(spark: SparkSession, directory: Path) -> None:
+    """What Spark's own pages and its REST interface show of all this."""
+    directory.mkdir()
+    root = str(spark.sparkContext.uiWebUrl)
+    application = f"api/v1/applications/{spark.sparkContext.applicationId}"
+    paths = ["jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/"]
+    paths += ["StreamingQuery/", f"{application}/environment", f"{application}/stages"]
+    paths += [f"{application}/sql?details=true&planDescription=true&length=1000"]
+    queries = json.loads(page(f"{root}/{application}/sql?length=1000"))
+    paths += [f"SQL/execution/?id={query['id']}" for query in queries]
+    assert len(queries) > 3
+    for number, path in enumerate(paths):
+        (directory / f"{number}.html").write_text(f"{path}\n{page(f'{root}/{path}')}")
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return str(answer.read().decode())
 
 
 def read(spark: SparkSession, url: str, options: dict[str, str]) -> DataFrame:
@@ -70,7 +93,9 @@ if __name__ == "__main__":
     logging.getLogger("py4j").setLevel(logging.WARNING)
     given = json.loads(sys.stdin.read())
     session = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "true")
+        .config("spark.ui.port", "0").config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2").config("spark.eventLog.enabled", "true")
         .config("spark.eventLog.dir", f"file://{given['place']}/events").getOrCreate()
     )  # fmt: skip
