@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import http.server
+import json
 import re
 import shutil
 import subprocess
@@ -12,10 +14,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+from tests.support.paths import ROOT
+
+
+def find_browser() -> str | None:
+    """The program of a browser, by the names that ``.ci/setup`` knows."""
+    names = (ROOT / ".ci" / "browsers").read_text().split()
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+BROWSER = find_browser()
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 
 # The pages stand in frames of the wanted widths: a window cannot be as narrow as a phone.
@@ -30,6 +42,22 @@ function measure(frame) {{
 _LATER = """<!doctype html><body><iframe src="{page}" width="1200" height="800"></iframe>
 <img src="/later/{seconds}" onerror="document.body.dataset.found =
   document.querySelector('iframe').contentDocument.querySelector('{selector}').innerText">"""
+# Every element that the keyboard reaches, one after the other: what a reader sees around it.
+_FOCUSED = """<!doctype html><body><script>
+function visit(frame) {{
+  const page = frame.contentDocument, found = [];
+  const all = 'a[href], button, input, select, textarea, summary, [tabindex]';
+  for (const each of page.querySelectorAll(all)) {{
+    if (each.tabIndex < 0 || !each.getClientRects().length) continue;
+    each.focus();
+    if (page.activeElement !== each) continue;
+    const style = frame.contentWindow.getComputedStyle(each);
+    found.push([each.tagName.toLowerCase() + '.' + each.className, style.outlineStyle,
+      style.outlineWidth, style.outlineColor]);
+  }}
+  frame.dataset.found = JSON.stringify(found);
+}}
+</script><iframe src="{page}" width="{width}" height="800" onload="visit(this)"></iframe>"""
 _FRAME = '<iframe src="{page}" width="{width}" height="800" onload="measure(this)"></iframe>'
 
 
@@ -89,11 +117,10 @@ def measured(
     """The width that each page of ``(file, width of the window)`` wants, and its colours."""
     frames = "".join(_FRAME.format(page=page, width=width) for page, width in pages)
     (folder / "frames.html").write_text(_FRAMES.format(frames=frames))
-    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
     with served(folder) as address:
         text = chromium(
             profile,
-            *scheme,
+            *_scheme(dark),
             "--timeout=60000",
             "--dump-dom",
             f"{address}/frames.html",
@@ -101,6 +128,39 @@ def measured(
     found = re.findall(r'data-found="(\d+) ([^"]+)"', text)
     assert len(found) == len(pages), f"{len(found)} of {len(pages)} pages were loaded"
     return [(int(width), colours) for width, colours in found]
+
+
+class Outline(NamedTuple):
+    """What stands around an element that has the focus of the keyboard."""
+
+    element: str
+    style: str
+    width: str
+    color: str
+
+    @property
+    def is_visible(self) -> bool:
+        return (
+            self.style in ("auto", "solid", "dotted", "dashed", "double")
+            and float(self.width.removesuffix("px")) >= 1
+            and not re.fullmatch(r"rgba\(.*, 0\)|transparent", self.color)
+        )
+
+
+def outlines(
+    folder: Path, page: str, profile: Path, *, width: int = 1000, dark: bool = False
+) -> list[Outline]:
+    """The outline of every element of a page that the keyboard reaches."""
+    (folder / "frames.html").write_text(_FOCUSED.format(page=page, width=width))
+    with served(folder) as address:
+        text = chromium(profile, *_scheme(dark), "--dump-dom", f"{address}/frames.html")
+    found = re.search(r'data-found="([^"]*)"', text)
+    assert found, "the page was not loaded"
+    return [Outline(*each) for each in json.loads(html.unescape(found[1]))]
+
+
+def _scheme(dark: bool) -> list[str]:
+    return ["--blink-settings=preferredColorScheme=0"] if dark else []
 
 
 def text_later(folder: Path, page: str, selector: str, profile: Path, seconds: float) -> str:

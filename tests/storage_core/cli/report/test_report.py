@@ -12,7 +12,7 @@ from storage_core import Store
 from storage_core.cli.inspect.store_facts import PartitionFacts, SegmentFacts, TopicFacts
 from storage_core.cli.report.page import page
 from storage_core.cli.report.statistics import StoreReport, TopicReport
-from tests.support.browser import chromium, measured, needs_browser
+from tests.support.browser import chromium, measured, needs_browser, outlines
 from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, made_typed, run, timed
 from tests.support.stores import T0, overwrite
 
@@ -183,6 +183,17 @@ def test_the_keyboard_shows_where_it_is(tmp_path: Path) -> None:
     scrolled = re.findall(r'<div class="scroll"[^>]*>', text)
     assert scrolled
     assert all('tabindex="0"' in tag and "aria-label" in tag for tag in scrolled)
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_browser_outlines_what_has_the_focus_of_the_keyboard(tmp_path: Path, dark: bool) -> None:
+    report(busy(tmp_path / "log"))
+    found = outlines(tmp_path, "report.html", tmp_path / "profile", dark=dark)
+    assert len(found) > 3
+    assert [each for each in found if not each.is_visible or each.width != "2px"] == []
+    assert {each.color for each in found} == {"rgb(106, 160, 255)" if dark else "rgb(47, 111, 222)"}
 
 
 def test_the_page_says_when_times_are_out_of_order(tmp_path: Path) -> None:
