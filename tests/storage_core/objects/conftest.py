@@ -1,0 +1,17 @@
+"""What the tests of stores of objects share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage_core import Store
+from tests.support.object_stores import make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with make(tmp_path, 2) as found:
+        yield found
