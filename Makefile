@@ -39,6 +39,7 @@ quick: check ## For every edit: check, then the fast tests, in under two minutes
 test: .venv/.stamp ## The whole proof: check, then all tests; ARGS="tests/... -k ..." runs only those
 ifeq ($(strip $(ARGS)),)
 	@.ci/setup browser
+	@.ci/setup prometheus
 	@$(WITH_JAVA) { .ci/quick-jvm >/dev/null & $(MAKE) --no-print-directory check; status=$$?; wait; exit $$status; }
 	@$(WHOLE) --durations=12 $(WORKERS) 3 --ignore=tests/cursus_spark
 	@$(WHOLE) --durations=12 $(WORKERS) 2 tests/cursus_spark --ignore=tests/cursus_spark/test_pyspark_versions.py
@@ -106,7 +107,7 @@ format: .venv/.stamp ## Fix what ruff can fix, and format
 	@"$(VENV_PYTHON)" -m ruff format .
 
 clean: ## Remove .venv and everything that can be made again
-	@rm -rf .venv .venv-matrix .object-server build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	@rm -rf .venv .venv-matrix .object-server .prometheus build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	@rm -rf artifacts benchmarks/results derby.log metastore_db spark-warehouse
 	@find $(CODE) docs -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -19,10 +20,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from storage_core import Store
 from storage_core.cli.metrics.server import MetricsServer, is_loopback, parse_address
-from tests.support.cli_runner import TOPIC, done, made, run, spawn
+from tests.support.cli_runner import LAYOUTS, TOPIC, done, made, run, spawn
+from tests.support.paths import ROOT
 
-PROMETHEUS = shutil.which("prometheus")
+_PATH = f"{os.environ['PATH']}:{ROOT}/.prometheus/usr/bin"  # where .ci/setup unpacks it
+PROMETHEUS, PROMTOOL = (shutil.which(name, path=_PATH) for name in ("prometheus", "promtool"))
 
 
 @contextmanager
@@ -151,6 +155,24 @@ def test_connections_that_say_nothing_do_not_pile_up() -> None:
         for _ in range(20):
             get(server.url)
         assert len(made_texts) <= 3  # at most once a second
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool here")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_promtool_accepts_what_is_printed(tmp_path: Path, layout: str) -> None:
+    path = made(tmp_path / "log", layout, values=3)
+    with Store.open(path) as store:
+        store.commit_offsets("readers", {TOPIC: {0: 1}})
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=done("metrics", path).out,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 @pytest.mark.slow
