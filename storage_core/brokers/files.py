@@ -140,8 +140,12 @@ class RowFiles:
             target = self._begin_at(target, columns.offsets)
         for piece in self._pieces(columns, target):
             if piece.new_file:
-                target = self.next_file(target, sync=sync)
+                target = self.next_file(target, sync=False)
             target = self._write(target, piece, sync=sync)
+            if piece.new_file and sync:
+                # After the file, which needs a commit of the file system anyway. Before the next
+                # file: of two new names a power cut must not keep the second one only.
+                self._vfs.fsync_dir(parent(target.path))
         self._raise_watermark(target.offset, sync=sync)
         return target
 
@@ -327,15 +331,16 @@ class RowFiles:
         finally:
             self._vfs.close(fd)
         if self._layout.index_every is not None:
-            self._add_index_entries(target, piece, self._layout.index_every, sync=sync)
+            self._add_index_entries(target, piece, self._layout.index_every)
         return target._replace(
             size=target.size + len(piece.data), offset=target.offset + piece.rows
         )
 
-    def _add_index_entries(self, target: Target, piece: _Piece, every: int, *, sync: bool) -> None:
+    def _add_index_entries(self, target: Target, piece: _Piece, every: int) -> None:
         """Add an entry for each ``every``-th record. A broker trusts them: only to a whole index.
 
-        Whole means one entry for every ``every`` records before, the last of them plausible.
+        Whole means one entry for every ``every`` records before, the last of them plausible. The
+        broker does not sync them either.
         """
         before = target.offset - target.base
         due = np.flatnonzero((np.arange(piece.rows) + before) % every == 0)
@@ -354,8 +359,6 @@ class RowFiles:
             if size and not len(parse_rustlog_index(last, target.size).offsets):
                 return
             write_all(self._vfs, fd, [encode_index(entries)], size)
-            if sync:
-                self._vfs.fsync(fd)
         finally:
             self._vfs.close(fd)
 

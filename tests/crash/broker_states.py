@@ -355,6 +355,31 @@ def _append_as_broker(store: Store, value: bytes) -> None:
         log._target = log._files.append(log._target, columns_of([value]))
 
 
+def rolls_after_a_kill(layout: str) -> None:
+    """A writer is killed at any call; the next one needs a new file, and then the power is cut.
+
+    Raises:
+        AssertionError: what the killed writer left went, and the record after it stayed.
+    """
+    first, second, third = b"a" * 900, b"b" * 2500, b"c" * 3500
+    calls, done = 0, False
+    while not done:
+        vfs = MemoryVfs()
+        store = Store(vfs, CONFIG, layout)
+        store.create_topic("t")
+        store.append("t", 0, [first])
+        vfs.crash_after = vfs.calls + calls
+        with suppress(CrashError):
+            store.append("t", 0, [second])
+            done = True
+        left = vfs.kill()
+        Store(left, CONFIG, layout).append("t", 0, [third])
+        cut = Store(left.power_cut(lost, b"a second boot..."), CONFIG, layout)
+        found = [value for batch in cut.read("t", 0) for value in batch["value"].to_pylist()]
+        assert found in ([first, third], [first, second, third]), f"killed at {calls}"
+        calls += 1
+
+
 def unsynced_records(layout: str) -> None:
     """A power cut must not take records without syncs, and leave later ones that were synced.
 
@@ -390,5 +415,6 @@ SHORT: dict[str, Callable[[str], None]] = {
     "deleted topics": deleted_topics,
     "rewound commits": rewound_commits,
     "foreign records": foreign_records,
+    "rolls after a kill": rolls_after_a_kill,
     "unsynced records": unsynced_records,
 }

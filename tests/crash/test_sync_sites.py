@@ -92,7 +92,7 @@ NOTICED = {
     "put_in_place > create_file > fsync": "compaction in cursus-broker",
     "put_in_place 1 > fsync_dir": "compaction in cursus-broker",
     "RowFiles._begin_at > fsync_dir": "later beginning in rustlog",
-    "RowFiles.sync > sync_file > fsync": "appends in rustlog",
+    "RowFiles.sync > sync_file > fsync": "rolls after a kill in rustlog",
     "RowFiles.sync > fsync_dir": "appends in rustlog",
     "RowFiles.sync_all > sync_file > fsync": "unsynced records in rustlog",
     "RowFiles.sync > sync_directories > fsync_dir": "killed makers in rustlog",
@@ -100,6 +100,7 @@ NOTICED = {
     "RowFiles.rewind 1 > fsync_dir": "rewound commits in rustlog",
     "RowFiles.rewind 2 > fsync_dir": "rewound commits in rustlog",
     "RowFiles._create > fsync_dir": "appends in rustlog",
+    "RowFiles.append > fsync_dir": "appends in rustlog",
     "RowFiles._write > fsync": "appends in rustlog",
     "RowFiles._raise_watermark > replace_file > fsync_dir": "high watermarks in cursus-broker",
     "drop_files > fsync_dir": "deletions in rustlog",
@@ -196,7 +197,6 @@ ARGUED_HARMLESS = {
     "RowFiles._cut > make_directories > fsync_dir": "bytes nobody was promised",
     "RowFiles._cut > save_copy > replace_file > fsync": "bytes nobody was promised",
     "RowFiles._cut > save_copy > replace_file > fsync_dir": "bytes nobody was promised",
-    "RowFiles._add_index_entries > fsync": "a hint; the broker itself writes it without a sync",
     "put_in_place 2 > fsync_dir": (
         "the index that comes next is put into the same folder, and a stale one is noticed"
     ),
