@@ -113,9 +113,8 @@ def _append(
     groups = -(-len(values) // batch)
 
     def ours() -> float:
-        path = directory / "appended"
-        Store.open(path, layout=layout, create=True).close()
-        with Store.open(path, config=StoreConfig(fsync=fsync)) as store:
+        path, config = directory / "appended", StoreConfig(fsync=fsync)
+        with Store.open(path, layout=layout, create=True, config=config) as store:
             store.create_topic("t")
             store.append("t", 0, values.slice(0, 1))
             seconds = clock(
