@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from storage_core import Field, SchemaVersion, StorageError
 from storage_core.schema.evolution import common_type, evolve
-from storage_core.schema.fields import dotted, fold, is_nested, sql_type
+from storage_core.schema.fields import dotted, fold, is_nested, nested_type, sql_type
 
 from ..errors import CursusError, cursus_error
 from ..schema import refuse_duplicates
@@ -128,12 +128,26 @@ def common_fields(versions: Mapping[str, SchemaVersion], *, merge: bool) -> Sequ
             )
     if not others:
         return union.fields
-    return [
-        field
-        if all((own := each.by_name(field.name)) and not own.nullable for each in versions.values())
-        else replace(field, nullable=True)
-        for field in union.fields
-    ]
+    owners = versions.values()
+    return [_agreed(field, [each.by_name(field.name) for each in owners]) for field in union.fields]
+
+
+def _agreed(field: Field, own: Sequence[Field | None]) -> Field:
+    """A field as it is in all topics: NOT NULL only where it is that in each of them.
+
+    ``own`` has the field of each topic that has what is above it.
+    """
+    nullable = any(each is None or each.nullable for each in own)
+    there = [each for each in own if each is not None and not pa.types.is_null(each.type)]
+    if not field.children:
+        return replace(field, nullable=nullable)
+    by_name = [{fold(child.name): child for child in each.children} for each in there]
+    children = tuple(
+        _agreed(child, [names.get(fold(child.name)) for names in by_name])
+        for child in field.children
+    )
+    kind = nested_type(field.type, children)
+    return replace(field, nullable=nullable, type=kind, children=children)
 
 
 def _merged(union: SchemaVersion, version: SchemaVersion, topic: str) -> SchemaVersion:

@@ -166,6 +166,33 @@ def test_several_topics_have_equal_columns_or_are_merged(store: Store) -> None:
     )
 
 
+def test_merged_columns_are_not_null_only_where_they_are_in_every_topic(store: Store) -> None:
+    """At every depth: what a topic lacks, or may have as null, is null among its rows."""
+    one = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("z", pa.int8(), False)])
+    two = pa.struct([pa.field("Z", pa.int8(), nullable=False), pa.field("y", pa.int64())])
+    for topic, inner, element in (("one", one, False), ("two", two, True)):
+        items = pa.list_(pa.field("element", inner, nullable=element))
+        values = pa.map_(pa.string(), pa.field("value", inner, nullable=element))
+        store.create_topic(topic, schema=pa.schema([("s", inner), ("l", items), ("m", values)]))
+    for topic, given in (("one", {"x": 1, "z": 7}), ("two", {"Z": 7, "y": 2})):
+        schema = store.schema(topic)
+        assert schema is not None
+        columns = {"s": [given], "l": [[given]], "m": [[("k", given)]]}
+        store.append_table(topic, pa.table(columns, schema=schema.arrow))
+    merged = source(store, "one,two", mergeSchema="true")
+    s = "STRUCT<x: BIGINT, z: TINYINT NOT NULL, y: BIGINT>"
+    assert merged.schema() == struct(f"s {s}, l ARRAY<{s}>, m MAP<STRING, {s}>")
+    reader = merged.reader(merged.schema())
+    found = [
+        row
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()
+    ]
+    wanted = [{"x": 1, "z": 7, "y": None}, {"x": None, "z": 7, "y": 2}]
+    assert found == [{"s": each, "l": [each], "m": [("k", each)]} for each in wanted]
+
+
 def refused_at_load(store: Store, topics: str, **options: str) -> str:
     with pytest.raises(CursusError) as caught:
         source(store, topics, **options).schema()
