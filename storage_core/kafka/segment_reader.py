@@ -20,7 +20,7 @@ from ..io.byte_source import Source, WindowSource
 from ..types import Int64s, OffsetPosition
 from .codecs.batches import Batches, Bounds, Walked, walk_batches
 from .codecs.indexes import TimeEntries
-from .codecs.records import Records, decode, groups_of
+from .codecs.records import Records, decode_groups
 from .codecs.varints import Bools
 
 _FIRST_BYTES, _MOST_BYTES = 128 << 10, 8 << 20
@@ -288,18 +288,11 @@ class KafkaSegment:
 
     def _groups(self, chunk: Chunk, rows: Int64s) -> Iterator[Records]:
         """The records of some batches of a chunk, group by group, before the first broken one."""
-        for group in groups_of(chunk.batches[rows]):
-            batches = chunk.batches[rows[group]]
-            try:
-                yield decode(chunk.data, batches)
-            except BrokenFrameError as error:
-                sound = int(np.searchsorted(batches.positions, error.position or 0))
-                if sound:
-                    yield decode(chunk.data, batches[:sound])
-                position = chunk.position + (error.position or 0)
-                raise BrokenFrameError(
-                    str(error), position=position, offset=error.offset
-                ) from error
+        try:
+            yield from decode_groups(chunk.data, chunk.batches[rows])
+        except BrokenFrameError as error:
+            position = chunk.position + (error.position or 0)
+            raise BrokenFrameError(str(error), position=position, offset=error.offset) from error
 
 
 def _without_last(walked: Walked) -> Walked:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage_core.errors import StorageError
 from storage_core.kafka.codecs.batches import Bounds, walk_batches
-from storage_core.kafka.codecs.records import decode, groups_of
+from storage_core.kafka.codecs.records import decode_groups
 from tests.support.kafka_encoder import CODECS
 
 MOST = 64 << 20
@@ -187,8 +187,7 @@ def compare_with_plain(data: bytes) -> None:
     sound = True
     try:
         batches = walked.batches[~walked.batches.is_control]
-        for group in groups_of(batches):
-            got = decode(memoryview(data), batches[group])
+        for got in decode_groups(memoryview(data), batches):
             columns = got.columns(("key", "value", "headers"))
             lists = [
                 columns[name].to_pylist() if name in columns else [None] * got.count

@@ -10,10 +10,10 @@ A length of -1 is a null. A header is a length and a name in UTF-8, a length and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,8 @@ from .compression import decompress
 from .record_walk import Areas, walk_records
 from .varints import PADDING, Bools, Bytes, Varints, padded
 
-# Uncompressed bytes that are decoded together: enough to make numpy's calls cheap.
+# Uncompressed bytes that are decoded together: enough to make numpy's calls cheap, and few enough
+# for the caches of a processor.
 GROUP_BYTES = 8 << 20
 _NO_TIMESTAMP = -1
 _MOST_MILLISECONDS = ((1 << 63) - 1) // 1000
@@ -114,22 +115,36 @@ class Records:
         return pa.Array.from_buffers(TIMESTAMP, len(micros), [valid, pa.py_buffer(micros)])
 
 
-def groups_of(batches: Batches) -> list[slice]:
-    """Runs of batches to decode together; compressed ones count by a usual rate."""
-    sizes = (batches.ends - batches.positions) * np.where(batches.codecs > 0, 2, 1)
-    edges = np.searchsorted(np.cumsum(sizes), np.arange(GROUP_BYTES, sizes.sum(), GROUP_BYTES))
-    places = np.unique(np.concatenate(([0], edges, [len(batches)]))).tolist()
-    return [slice(first, last) for first, last in pairwise(places)]
+def decode_groups(data: memoryview, batches: Batches) -> Iterator[Records]:
+    """The records of some batches, about ``GROUP_BYTES`` of them at a time.
+
+    Raises:
+        BrokenFrameError: the records of a batch are not sound. Those of the batches before it come
+            first. ``position`` is that of the batch in the bytes.
+    """
+    while len(batches):
+        try:
+            numbers, areas = _areas(data, batches, GROUP_BYTES)
+            count = len(areas.counts)
+            yield _decoded(batches[:count], numbers, areas)
+        except BrokenFrameError as error:
+            sound = int(np.searchsorted(batches.positions, error.position or 0))
+            if sound:
+                yield decode(data, batches[:sound])
+            raise
+        batches = batches[count:]
 
 
 def decode(data: memoryview, batches: Batches) -> Records:
-    """The records of some batches.
+    """The records of some batches at once.
 
     Raises:
-        BrokenFrameError: the records of a batch are not sound; those of the batches before it are.
-            ``position`` is that of the batch in the bytes.
+        BrokenFrameError: as above.
     """
-    numbers, areas = _areas(data, batches)
+    return _decoded(batches, *_areas(data, batches))
+
+
+def _decoded(batches: Batches, numbers: Varints, areas: Areas) -> Records:
     positions, sound = walk_records(numbers, areas)
     if not sound.all():
         row = int(np.argmin(sound))
@@ -142,16 +157,23 @@ def _broken(batches: Batches, row: int, reason: str) -> BrokenFrameError:
     return BrokenFrameError(reason, position=position, offset=offset)
 
 
-def _areas(data: memoryview, batches: Batches) -> tuple[Varints, Areas]:
-    """Where the records are, uncompressed."""
-    starts = batches.positions + HEADER_BYTES
+def _areas(data: memoryview, batches: Batches, most: int | None = None) -> tuple[Varints, Areas]:
+    """Where the records are, uncompressed; with ``most`` of as many batches as have these bytes.
+
+    Only decompression tells how many these are. Some have a thousand times their stored bytes.
+    """
     if not batches.codecs.any():
+        if most is not None:
+            sizes = batches.ends - batches.positions[0]
+            batches = batches[: int(np.searchsorted(sizes, most)) + 1]
+        starts = batches.positions + HEADER_BYTES
         if len(data) < int(batches.ends[-1]) + PADDING:
             first = int(batches.positions[0])
             table = padded(data[first : int(batches.ends[-1])])
             return Varints(table), Areas(starts - first, batches.ends - first, batches.count)
         return Varints(np.frombuffer(data, np.uint8)), Areas(starts, batches.ends, batches.count)
-    pieces, sizes = list[pa.Buffer](), list[int]()
+    pieces, sizes, left = list[pa.Buffer](), list[int](), most or sys.maxsize
+    starts = batches.positions + HEADER_BYTES
     places = zip(starts.tolist(), batches.ends.tolist(), batches.codecs.tolist(), strict=True)
     for row, (start, end, codec) in enumerate(places):
         try:
@@ -160,9 +182,12 @@ def _areas(data: memoryview, batches: Batches) -> tuple[Varints, Areas]:
             raise _broken(batches, row, str(error)) from error
         pieces += found
         sizes.append(sum(piece.size for piece in found))
+        left -= sizes[-1]
+        if left <= 0:
+            break
     table = _joined(pieces)
     edges = bounds_of(np.array(sizes, dtype=np.int64))
-    return Varints(table), Areas(edges[:-1], edges[1:], batches.count)
+    return Varints(table), Areas(edges[:-1], edges[1:], batches.count[: len(sizes)])
 
 
 def _joined(pieces: list[pa.Buffer]) -> Bytes:

@@ -14,8 +14,9 @@ import pytest
 from storage_core.brokers.codecs.rows import Ending
 from storage_core.errors import BrokenFrameError
 from storage_core.kafka.codecs import compression, record_walk
+from storage_core.kafka.codecs import records as records_module
 from storage_core.kafka.codecs.batches import Bounds, walk_batches
-from storage_core.kafka.codecs.records import decode, groups_of
+from storage_core.kafka.codecs.records import decode, decode_groups
 from storage_core.kafka.codecs.varints import Varints, padded
 from tests.support.kafka_encoder import (
     CODECS,
@@ -38,8 +39,7 @@ def decoded(data: bytes, hints: Sequence[int] = ()) -> list[Row]:
     walked = walk_batches(memoryview(data), np.array(hints, dtype=np.int64), Bounds(0))
     assert (walked.problem, walked.ending, walked.end) == (None, Ending.WHOLE, len(data))
     rows: list[Row] = []
-    for group in groups_of(walked.batches):
-        found = decode(memoryview(data), walked.batches[group])
+    for found in decode_groups(memoryview(data), walked.batches):
         columns = found.columns(NAMES)
         for column in columns.values():
             column.validate(full=True)
@@ -109,6 +109,34 @@ def test_codecs_may_differ_from_batch_to_batch() -> None:
     records = random_records(random.Random(1), 20)
     batches = [Batch(20 * at, records, codec) for at, codec in enumerate(CODECS * 3)]
     assert decoded(b"".join(batch.encode() for batch in batches)) == expected(batches)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_more_is_decompressed_at_once_than_needed(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some batches unpack to a thousand times their bytes: groups go by what they unpack to."""
+    monkeypatch.setattr(records_module, "GROUP_BYTES", 20_000)
+    batches = [Batch(at, [Record(bytes(3_000))] * 2, codec) for at in range(0, 60, 2)]
+    data = b"".join(batch.encode() for batch in batches)
+    assert decoded(data) == expected(batches)
+    walked = walk_batches(memoryview(data), NO_HINTS, Bounds(0))
+    found = list(decode_groups(memoryview(data), walked.batches))
+    assert [each.count for each in found] == [8] * 7 + [4]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_batches_before_a_broken_one_are_decoded(codec: str) -> None:
+    sound = [Batch(at, [Record(b"value"), Record(None)], codec) for at in range(0, 10, 2)]
+    broken = Batch(10, [Record(b"a"), Record(b"b")], codec, payload=b"\x08\x00\x00\x00")
+    data = b"".join(batch.encode() for batch in [*sound, broken])
+    walked = walk_batches(memoryview(data), NO_HINTS, Bounds(0))
+    assert len(walked.batches) == 6
+    groups = decode_groups(memoryview(data), walked.batches)
+    assert next(groups).offsets.tolist() == list(range(10))
+    with pytest.raises(BrokenFrameError) as caught:
+        next(groups)
+    assert caught.value.position == int(walked.batches.positions[5])
 
 
 def test_what_compaction_leaves_of_a_batch() -> None:
