@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..config import StoreConfig
-from ..errors import ConfigError, TopicExistsError, TopicNotFoundError
+from ..errors import TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
 from ..io import json_files
 from ..io.caching import may_cache_listing
@@ -168,16 +168,12 @@ class Catalog:
         topic_file.check_partitions(total)
 
         def grown(current: TopicFile) -> TopicFile:
-            if total < current.partitions:
-                raise ConfigError(
-                    f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
-                    f"{total}. Create a new topic and copy the records."
-                )
+            larger = topic_file.with_partitions(topic, current, total)
             for partition in range(current.partitions, total):
                 self._make_partition(f"{_TOPICS}/{topic}", partition)
             # Always: an earlier call may have crashed after mkdir and before this fsync.
             self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
-            return topic_file.with_partitions(current, total)
+            return larger
 
         return self._rewrite(topic, grown)
 

@@ -185,9 +185,18 @@ def as_typed(
     )
 
 
-def with_partitions(topic: TopicFile, partitions: int) -> TopicFile:
-    """A copy that has more partitions."""
-    return dataclasses.replace(topic, partitions=check_partitions(partitions))
+def with_partitions(name: str, topic: TopicFile, total: int) -> TopicFile:
+    """A copy that has more partitions.
+
+    Raises:
+        ConfigError: the topic has more than ``total``, whose records would be lost.
+    """
+    if total < topic.partitions:
+        raise ConfigError(
+            f"topic {name!r} has {topic.partitions} partitions; it cannot shrink to {total}. "
+            "Create a new topic and copy the records."
+        )
+    return dataclasses.replace(topic, partitions=check_partitions(total))
 
 
 def with_settings(topic: TopicFile, settings: Mapping[str, Any]) -> TopicFile:

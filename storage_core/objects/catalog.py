@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..config import StoreConfig
-from ..errors import ConfigError, StorageError, TopicExistsError, TopicNotFoundError
+from ..errors import StorageError, TopicExistsError, TopicNotFoundError
 from ..format.file_names import check_name, check_no_case_clash, is_name
 from ..io import json_files
 from ..metadata import topic_file
@@ -306,16 +306,7 @@ class ObjectCatalog:
     def add_partitions(self, topic: str, total: int) -> TopicFile:
         """Increase a topic to ``total`` partitions. The number never decreases."""
         topic_file.check_partitions(total)
-
-        def grown(current: TopicFile) -> TopicFile:
-            if total < current.partitions:
-                raise ConfigError(
-                    f"topic {topic!r} has {current.partitions} partitions; it cannot shrink to "
-                    f"{total}. Create a new topic and copy the records."
-                )
-            return topic_file.with_partitions(current, total)
-
-        return self.change(topic, grown)
+        return self.change(topic, lambda now: topic_file.with_partitions(topic, now, total))
 
     def require(self, topic: str, state: LogState, known: TopicFile | None = None) -> TopicFile:
         """The topic of a state; ``known`` is what the caller took it for.
