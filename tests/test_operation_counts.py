@@ -24,6 +24,7 @@ from storage_core.commit.staging import OWN_FILE_BYTES
 from storage_core.format.frame import decode_message
 from storage_core.io import parallel
 from storage_core.vfs import PosixVfs
+from tests.support.counting import count_calls, counting
 from tests.support.patching import replaced
 from tests.support.stores import TOPIC, columns_of
 
@@ -35,18 +36,8 @@ _SEAM = [name for name in vars(PosixVfs) if not name.startswith("_") and name !=
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts every call of the I/O seam, and frames decoded as ``frames``."""
-    counted: Counter[str] = Counter()
-
-    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return method(*arguments, **named)
-
-        return call
-
-    for name in _SEAM:
-        monkeypatch.setattr(PosixVfs, name, counting(name, getattr(PosixVfs, name)))
-    replaced(decode_message, counting("frames", decode_message))(monkeypatch)
+    counted = count_calls(monkeypatch, PosixVfs, _SEAM)
+    replaced(decode_message, counting(counted, "frames", decode_message))(monkeypatch)
     return counted
 
 

@@ -6,34 +6,9 @@ from typing import Any
 
 import pytest
 
-from cursus_spark.errors import CursusError
 from cursus_spark.options import parse as o
-from cursus_spark.options.read_options import ReadOptions
-from cursus_spark.options.stream_read_options import StreamReadOptions
 from cursus_spark.options.table import BY_LOWER_NAME, OPTIONS, options_for
-from cursus_spark.options.write_options import WriteOptions
-
-READ = {"path": "/data/log", "subscribe": "orders"}
-WRITE = {"path": "/data/log", "topic": "orders"}
-
-
-def read(**options: str) -> ReadOptions:
-    return o.parse_read_options({**READ, **options})
-
-
-def stream(**options: str) -> StreamReadOptions:
-    return o.parse_stream_read_options({**READ, **options})
-
-
-def write(**options: str) -> WriteOptions:
-    return o.parse_write_options({**WRITE, **options})
-
-
-def message(parse: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(CursusError) as caught:
-        parse(*arguments, **options)
-    return str(caught.value)
-
+from tests.support.parsed_options import message, read, stream, write
 
 GOOD = [
     (read, "layout", "Cursus-Broker", "layout", "cursus-broker"),

@@ -6,37 +6,13 @@ import dataclasses
 import logging
 import os
 import pickle
-from typing import Any
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from cursus_spark.errors import CursusError
 from cursus_spark.options import parse as o
-from cursus_spark.options.read_options import EARLIEST, GROUP, LATEST, Bound, ReadOptions
-from cursus_spark.options.stream_read_options import StreamReadOptions
-from cursus_spark.options.write_options import WriteOptions
-
-READ = {"path": "/data/log", "subscribe": "orders"}
-WRITE = {"path": "/data/log", "topic": "orders"}
-
-
-def read(**options: str) -> ReadOptions:
-    return o.parse_read_options({**READ, **options})
-
-
-def stream(**options: str) -> StreamReadOptions:
-    return o.parse_stream_read_options({**READ, **options})
-
-
-def write(**options: str) -> WriteOptions:
-    return o.parse_write_options({**WRITE, **options})
-
-
-def message(parse: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(CursusError) as caught:
-        parse(*arguments, **options)
-    return str(caught.value)
+from cursus_spark.options.read_options import EARLIEST, GROUP, LATEST, Bound
+from tests.support.parsed_options import READ, WRITE, message, read, stream, write
 
 
 def test_defaults_of_reads() -> None:

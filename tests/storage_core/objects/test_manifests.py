@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ from storage_core.objects.slices import Slice
 from storage_core.objects.state import state_fields
 from storage_core.objects.vfs_backend import VfsBackend
 from storage_core.types import TimeBounds
+from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.objects_world import with_manifests
 from tests.support.stores import T0, TOPIC, columns_of, errors
@@ -311,18 +312,7 @@ def test_no_damaged_byte_of_a_block_is_believed() -> None:
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts every read and listing of the seam."""
-    counted: Counter[str] = Counter()
-
-    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return method(*arguments, **named)
-
-        return call
-
-    for name in ("get_ranges", "list_after"):
-        monkeypatch.setattr(VfsBackend, name, counting(name, getattr(VfsBackend, name)))
-    return counted
+    return count_calls(monkeypatch, VfsBackend, ("get_ranges", "list_after"))
 
 
 def test_lookups_in_a_log_with_manifests_cost_few_requests(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from storage_core.errors import DataLossError
 from storage_core.objects.commit_log import CHECKPOINT_INTERVAL
 from storage_core.objects.reads.read_ahead import Range, ReadAhead, joined
 from storage_core.objects.vfs_backend import VfsBackend
+from tests.support.counting import count_calls
 from tests.support.memory_objects import MemoryBackend
 from tests.support.stores import T0, TOPIC, columns_of
 
@@ -29,18 +30,7 @@ _CALLS = ("create", "put", "get_ranges", "list_after", "delete", "replace_if")
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts every call of the seam."""
-    counted: Counter[str] = Counter()
-
-    def counting(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return method(*arguments, **named)
-
-        return call
-
-    for name in _CALLS:
-        monkeypatch.setattr(VfsBackend, name, counting(name, getattr(VfsBackend, name)))
-    return counted
+    return count_calls(monkeypatch, VfsBackend, _CALLS)
 
 
 @pytest.fixture
