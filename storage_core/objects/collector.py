@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ..commit.staging import SUFFIX
 from ..config import StoreConfig
 from ..errors import DamagedMetadataError, StorageError
 from ..io import json_files
@@ -15,7 +17,7 @@ from .backend import ObjectInfo, read_object
 from .catalog import ObjectCatalog
 from .commit_log import CHECKPOINT_INTERVAL, GONE, CommitLog, Draft
 from .garbage import Garbage, collect_deleted, collect_log, needed
-from .names import DATA, LOGS, hour_of, hour_start_us, time_text
+from .names import DATA, LOGS, MANIFEST_SUFFIX, hour_of, hour_start_us, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
 
@@ -28,6 +30,7 @@ _SWEPT_LOGS = 200
 # Above all keys of a log, and below those of the next one.
 _AFTER_SLASH = chr(ord("/") + 1)
 _TRIES = 4
+_OURS = re.compile(rf"{DATA}/\d{{10}}/(?:[^/]+/)?[^/]+(?:{re.escape(SUFFIX)}|{MANIFEST_SUFFIX})")
 _log = logging.getLogger("storage_core")
 
 
@@ -80,7 +83,7 @@ class Collector:
         most: int | None = None,
     ) -> Garbage:
         """Delete those of some objects from before an hour that no log needs."""
-        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
+        old = _before(listed, hour)
         rest = old.without(needed((log.refresh() for log in logs), old.keys, most))
         if dry_run or not rest.keys:
             return rest
@@ -122,7 +125,7 @@ class Collector:
         if len(topics) > _SWEPT_TOPICS:
             _log.info("%d topics are too many for a sweep: run cursus gc", len(topics))
             return Garbage()
-        old = Garbage(tuple(info for info in listed if info.key < f"{DATA}/{hour}"))
+        old = _before(listed, hour)
         rest = old.without(needed(self._states(), old.keys, _MOST_MANIFESTS))
         # A log whose name is lost needs its data, too: so ask every log there is.
         ids = self._some_log_ids(_SWEPT_LOGS) if rest.keys else []
@@ -186,6 +189,13 @@ def _ids(listed: Iterable[ObjectInfo]) -> list[str]:
     return list(dict.fromkeys(info.key.split("/")[1] for info in listed))
 
 
+def _before(listed: Iterable[ObjectInfo], hour: str) -> Garbage:
+    """The data of a listing from before an hour. What other programs have put there stays."""
+    return Garbage(
+        tuple(info for info in listed if info.key < f"{DATA}/{hour}" and _OURS.fullmatch(info.key))
+    )
+
+
 def _fence_of(keys: Sequence[str], hour: str) -> str:
     """The hour after the newest of some old objects: no commit needs to be refused beyond it.
 
@@ -194,7 +204,7 @@ def _fence_of(keys: Sequence[str], hour: str) -> str:
     newest = max(key.split("/")[1] for key in keys)
     try:
         return min(hour, hour_of(hour_start_us(newest) + _HOUR_US))
-    except ValueError:  # another program has put it there
+    except ValueError:  # ten digits, but no hour
         return hour
 
 

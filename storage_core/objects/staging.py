@@ -1,10 +1,10 @@
 """Staging: a write task uploads frames in objects that no commit names yet.
 
-A task keeps its frames in memory until they have ``segment_bytes``, or until it ends. Then it
-uploads them as one object: sorted by topic and partition, the frames of each partition as one slice
-with its indexes after it. Most tasks upload one object. While a thread uploads an object, the task
-encodes the next one: at most two are in memory. Garbage collection deletes what a crashed task has
-uploaded, by the hour in its name.
+A task keeps its frames in memory until they have ``segment_bytes``, or 128 MiB, or until it ends.
+Then it uploads them as one object: sorted by topic and partition, the frames of each partition as
+one slice with its indexes after it. Most tasks upload one object. While a thread uploads an object,
+the task encodes the next one: at most two are in memory. Garbage collection deletes what a crashed
+task has uploaded, by the hour in its name.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # A smaller slice has no index: its frames are read from the first one on.
 _INDEXED_BYTES = 256 << 10
+# Larger segments are made by merging: a task has to fit into the memory of an executor.
+MOST_BUFFERED_BYTES = 128 << 20
 _MAX_UINT32 = 0xFFFFFFFF
 _ANY = 1 << 62
 
@@ -267,7 +269,7 @@ class ObjectStagingHandler(StagingHandler):
         self._run.add(frame)
         self._records = self._run.records
         self._objects.buffered += frame.header.length
-        if self._objects.buffered >= self._config.segment_bytes:
+        if self._objects.buffered >= min(self._config.segment_bytes, MOST_BUFFERED_BYTES):
             self._end_runs()
             self._objects.begin_upload()
 

@@ -304,7 +304,7 @@ class World:
         return number, self.bodies[number]
 
     def _upload(self, machine: Machine, number: int) -> str:
-        key = f"data/{hour_of(machine.clock.now_us())}/job/{number}"
+        key = f"data/{hour_of(machine.clock.now_us())}/job/{number}.frames"
         machine.log.backend.put(key, [self.bodies[number]])
         return key
 

@@ -18,6 +18,7 @@ from storage_core.errors import (
     StorageError,
 )
 from storage_core.objects import commits as object_commits
+from storage_core.objects import staging
 from storage_core.objects.staging import StagedSlice
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.object_stores import make, on, staged
@@ -50,6 +51,22 @@ def test_one_object_for_a_task_and_none_for_a_small_append(tmp_path: Path, store
     first, second = (store.segments(TOPIC, each)[-1] for each in (0, 1))
     assert data.relative_to(tmp_path).as_posix() == first.path.partition("@")[0]
     assert second.path.partition("@")[0] == first.path.partition("@")[0]
+
+
+def test_a_task_of_large_segments_keeps_little_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task has to fit into the memory of an executor, whatever the segments of a topic hold."""
+    monkeypatch.setattr(staging, "MOST_BUFFERED_BYTES", 50_000)
+    store = make(tmp_path, segment_bytes=1 << 30)
+    stage, given = store.stage("job"), [b"%d" % each + bytes(20_000) for each in range(10)]
+    for value in given:
+        stage.write(TOPIC, 0, columns_of([value]))
+    store.commit("job", list(stage.finish()))
+    sizes = [path.stat().st_size for path in (tmp_path / "data").rglob("*.frames")]
+    assert len(sizes) > 2
+    assert max(sizes) < 150_000
+    assert values(store) == given
 
 
 def test_a_version_is_committed_once(store: Store, tmp_path: Path) -> None:

@@ -117,6 +117,25 @@ def test_a_sweep_that_would_cost_too_much_is_left_to_gc(
     assert not data(vfs)
 
 
+def test_what_other_programs_left_among_the_data_stays(store: Store, vfs: FaultyVfs) -> None:
+    (orphan,) = staged(store, "crashed", b"never")
+    job = Path(vfs.root, orphan.path).parent
+    hour = job.parent if job.parent.name != "data" else job
+    theirs = [
+        job / "notes.txt",
+        hour / "_$folder$",
+        hour / ".DS_Store",
+        hour / "a" / "b" / "c.frames",
+    ]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"theirs")
+    later(vfs, 3)
+    assert sweeper(store).sweep_if_due().keys == (orphan.path,)
+    assert store.collect_garbage()[0] == 0
+    assert [path.read_bytes() for path in theirs] == [b"theirs"] * 4
+
+
 @pytest.mark.row(45)
 def test_a_sweep_fences_what_it_deletes(store: Store, vfs: FaultyVfs) -> None:
     """A commit that comes between the look and the deletion keeps its data, or is refused."""
