@@ -281,7 +281,7 @@ class ObjectEngine:
 
         def build(state: LogState) -> Draft | None:
             self._catalog.require(topic, state)
-            schema, is_new = evolved(topic, state, columns, add=True, widen=False)
+            schema, is_new = evolved(topic, state, columns, add=True, widen=False, origin="alter")
             if schema.version == state.published:
                 return None
             now = self._now()
