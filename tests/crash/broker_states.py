@@ -352,7 +352,7 @@ def _append_as_broker(store: Store, value: bytes) -> None:
     assert isinstance(log, RowLog)
     with log.exclusive(past_barrier=True):
         log._find_target()
-        log._target = log._files.append(log._target, columns_of([value]))
+        log._target = log._files.append(log._target, columns_of([value]), sync=True)
 
 
 def rolls_after_a_kill(layout: str) -> None:
