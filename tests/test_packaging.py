@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -19,6 +22,16 @@ from tests.support.built_wheel import build, source_files
 from tests.support.paths import ROOT
 
 AUTOLOAD = "cursus_spark/autoload"
+# Spark finds the source by itself.
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.range(10).selectExpr("id", "string(id) AS text")
+frame.write.format("cursus").option("topic", "t").mode("append").save(sys.argv[1])
+back = spark.read.format("cursus").option("subscribe", "t").load(sys.argv[1])
+assert back.exceptAll(frame).isEmpty() and back.count() == 10
+"""
 
 
 def installed_name(path: str) -> str:
@@ -39,6 +52,29 @@ def test_the_changelog_has_this_version_and_its_date() -> None:
     assert version == __version__
     assert datetime.date.fromisoformat(date) <= datetime.datetime.now(datetime.UTC).date()
     assert sections.index(released[0]) <= 1
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_what_make_dist_builds_runs_spark_in_a_clean_environment(tmp_path: Path) -> None:
+    """It takes what pip needs from the network, as a release does."""
+    clone, clean = tmp_path / "clone", tmp_path / "clean"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    (clone / ".venv").symlink_to(ROOT / ".venv")
+    subprocess.run([clone / ".ci" / "dist"], check=True)
+    built = {file.name for file in (clone / "dist").iterdir()}
+    wheel = f"cursus_spark-{__version__}-py3-none-any.whl"
+    assert built == {wheel, f"cursus_spark-{__version__}.tar.gz"}
+    venv.create(clean, with_pip=True)
+    python, install = clean / "bin" / "python", ["-m", "pip", "install", "--quiet", "--no-compile"]
+    subprocess.run([python, *install, f"{clone / 'dist' / wheel}[spark,cli]"], check=True)
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python), "PYTHONPATH": ""}
+    del environment["PYSPARK_DRIVER_PYTHON"]
+    store = tmp_path / "store"
+    for command in (f"{python} -c {shlex.quote(PROGRAM)}", f"{clean}/bin/cursus check"):
+        words = [*shlex.split(command), str(store)]
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True)
 
 
 def test_the_list_of_packages_is_complete() -> None:
