@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from storage_core.metadata import high_watermark as watermark
 from tests.crash.disk import Choice, Item, kept, lost
 from tests.crash.invariants import CONFIG, History, World, look, new_store
 from tests.crash.scenarios import BIG, SMALL
-from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.faulty_vfs import faulty
+from tests.support.interrupted_recovery import recover_after_every_crash
 from tests.support.stores import (
     T0,
     TOPIC,
@@ -94,26 +94,7 @@ def test_a_crash_at_any_step_of_it_ends_in_the_same_bytes(how: str, tmp_path: Pa
     original = tmp_path / "original"
     four_segments(original)
     lose(original, 2, how)
-
-    def recover(path: Path, crash_after: int | None = None) -> int:
-        vfs = faulty(path)
-        vfs.boot, vfs.crash_after = os.urandom(16), crash_after
-        on(vfs).repair()
-        return vfs.changes
-
-    whole = tmp_path / "whole"
-    shutil.copytree(original, whole)
-    steps = recover(whole)
-    expected = tree(segments(whole))
-    assert steps > 10
-    for count in range(steps):
-        path = tmp_path / f"crash-{count}"
-        shutil.copytree(original, path)
-        with pytest.raises(CrashError):
-            recover(path, count)
-        recover(path)
-        assert tree(segments(path)) == expected
-        shutil.rmtree(path)
+    recover_after_every_crash(original, tmp_path)
 
 
 @pytest.mark.row(6)

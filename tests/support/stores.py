@@ -43,6 +43,13 @@ def on(vfs: FaultyVfs, **settings: Any) -> Store:
     return Store(vfs, StoreConfig(**settings))
 
 
+def hours_later(path: Path, hours: float) -> Store:
+    """The store as a process opens it some hours from now."""
+    vfs = faulty(path)
+    vfs.clock_us = vfs.now_us() + int(hours * 3_600_000_000)
+    return on(vfs)
+
+
 def columns_of(
     values: Any, keys: Any = None, timestamps: Any = None, headers: Any = None, now_us: int = T0
 ) -> Columns:

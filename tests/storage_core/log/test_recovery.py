@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from storage_core import Store
 from storage_core.errors import DamagedLogError, DataLossError
-from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.faulty_vfs import faulty
+from tests.support.interrupted_recovery import recover_after_every_crash
 from tests.support.stores import (
     TOPIC,
     after_reboot,
@@ -82,27 +82,13 @@ def test_recovery_that_crashes_at_any_step_ends_in_the_same_bytes(tmp_path: Path
     segment(original, 0, ".tomb").touch()
     (segments(original) / "x.tmp").touch()
 
-    def recover(path: Path, crash_after: int | None = None) -> int:
-        vfs = faulty(path)
-        vfs.boot, vfs.crash_after = os.urandom(16), crash_after
-        on(vfs).repair()
-        return vfs.changes
-
-    whole = tmp_path / "whole"
-    shutil.copytree(original, whole)
-    steps = recover(whole)
-    expected = tree(segments(whole))
-    assert steps > 10
-    for count in range(steps):
-        path = tmp_path / f"crash-{count}"
-        shutil.copytree(original, path)
-        with pytest.raises(CrashError):
-            recover(path, count)
+    def crashed(path: Path) -> None:
         assert reopen(path).offsets(TOPIC, 0).start == 2
-        recover(path)
-        assert tree(segments(path)) == expected
+
+    def recovered(path: Path) -> None:
         assert values(reopen(path)) == ALL[2:]
-        shutil.rmtree(path)
+
+    recover_after_every_crash(original, tmp_path, crashed=crashed, recovered=recovered)
 
 
 @pytest.mark.row(20)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError
 from storage_core.maintenance.compaction_policy import CleanerCheckpoint, CleanPass
-from tests.support.faulty_vfs import FaultyVfs, faulty
+from tests.support.faulty_vfs import faulty
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
-from tests.support.stores import TOPIC, errors, names
+from tests.support.stores import TOPIC, errors, hours_later, names
 
 COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0}
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"key", b"x" * 2000])
@@ -30,14 +30,6 @@ def plain(store: Store) -> list[tuple[int, bytes | None, bytes | None]]:
 
 def offsets_of(store: Store) -> list[int]:
     return [row["offset"] for row in contents(store)]
-
-
-def later(path: Path, hours: float) -> Store:
-    """The same store, hours later."""
-    vfs: FaultyVfs = faulty(path)
-    now = vfs.now_us
-    vfs.now_us = lambda: now() + int(hours * 3_600_000_000)  # type: ignore[method-assign]
-    return Store(vfs, StoreConfig())
 
 
 @pytest.mark.slow
@@ -148,8 +140,8 @@ def test_a_null_value_stays_until_its_time_is_up_and_then_goes(tmp_path: Path) -
     store = in_segments(tmp_path, groups, delete_retention_ms=3_600_000, **COMPACT)
     assert store.compact(TOPIC)[0].records_removed == 1
     assert plain(store)[:3] == [(1, b"b", b"2"), (2, b"a", None), (3, b"c", b"3")]
-    assert later(tmp_path, 0.9).compact(TOPIC)[0].note == "nothing is new"
-    after = later(tmp_path, 1.1)
+    assert hours_later(tmp_path, 0.9).compact(TOPIC)[0].note == "nothing is new"
+    after = hours_later(tmp_path, 1.1)
     assert after.compact(TOPIC)[0].records_removed == 1
     assert offsets_of(after) == [1, 3, 4]
     assert after.compact(TOPIC)[0].note == "nothing is new"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError, InvalidSchemaError
 from storage_core.handlers.background import Maintainer
-from tests.support.faulty_vfs import FaultyVfs, faulty
+from tests.support.stores import hours_later
 from tests.support.typed_segments import fill, frames, rows, typed_store
 
 COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0}
@@ -34,14 +34,6 @@ def latest(found: list[dict[str, Any]], key: str, sealed: int) -> list[dict[str,
     """What a dict keeps of the rows below ``sealed``, and all rows after it."""
     last = {row[key]: row["_offset"] for row in found if row["_offset"] < sealed}
     return [row for row in found if row["_offset"] >= sealed or last[row[key]] == row["_offset"]]
-
-
-def later(path: Path, hours: float) -> Store:
-    """The same store, hours later."""
-    vfs: FaultyVfs = faulty(path)
-    now = vfs.now_us
-    vfs.now_us = lambda: now() + int(hours * 3_600_000_000)  # type: ignore[method-assign]
-    return Store(vfs, StoreConfig())
 
 
 @pytest.mark.slow
@@ -122,7 +114,7 @@ def test_a_row_of_nothing_but_its_key_stays_until_its_time_is_up(tmp_path: Path)
     assert [row["user"] for row in rows(store)] == ["a", "b", None]
     assert store.compact("t")[0].note == "nothing is new"
     store.close()
-    store = later(tmp_path, 30)
+    store = hours_later(tmp_path, 30)
     store.compact("t")
     # A row that has a time says more than its key.
     assert [row["user"] for row in rows(store)] == ["b", None]
@@ -139,7 +131,7 @@ def test_rows_that_are_only_a_key_are_no_tombstones(tmp_path: Path) -> None:
     fill(store, [[{"user": "c"}]])
     store.compact("t")
     store.close()
-    store = later(tmp_path, 30)
+    store = hours_later(tmp_path, 30)
     fill(store, [[{"user": "d"}]])
     store.compact("t")
     assert [row["user"] for row in rows(store)] == ["b", "a", "c", None, "d", None]
