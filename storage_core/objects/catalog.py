@@ -233,7 +233,13 @@ class ObjectCatalog:
         published = 1 if schemas else None
         first = Commit(topic=created, schemas=schemas, published=published, written_at=now)
         log.commit(lambda state: None if state.topic else Draft(first))
-        self._register(topic, number, log_id)
+        try:
+            self._register(topic, number, log_id)
+        except TopicExistsError:
+            # Nobody will find this log: let garbage collection delete it.
+            with suppress(OSError, StorageError):
+                log.commit(lambda _: Draft(Commit(deleted=True, written_at=now)))
+            raise
         with self._lock:
             self._known[topic] = self._kept[topic] = KnownLog(number, log)
         return created

@@ -20,6 +20,7 @@ from .garbage import Garbage, collect_deleted, collect_log, needed
 from .names import DATA, LOGS, MANIFEST_SUFFIX, hour_of, hour_start_us, time_text
 from .patience import PatientBackend
 from .state import Commit, LogState
+from .vfs_backend import VfsBackend
 
 _BATCH = 500
 _HOUR_US = 3600 * 10**6
@@ -57,6 +58,8 @@ class Collector:
     def collect(self, *, dry_run: bool) -> Garbage:
         """Delete everything that is older than the time to live and not needed."""
         hour, found = hour_of(self._clock.now_us() - self._ttl_us), Garbage()
+        # Before the logs: what a log that is made meanwhile names is not in this listing.
+        listed = list(self._backend.list_after(f"{DATA}/"))
         logs = list[CommitLog]()
         for log_id in self._log_ids():
             log = self._catalog.open_log(log_id)
@@ -66,7 +69,6 @@ class Collector:
                 found = found.plus(collect_log(log, self._ttl_us, dry_run=dry_run))
             elif log.boundary() >= GONE or self._is_old(log):
                 found = found.plus(collect_deleted(log, dry_run=dry_run))
-        listed = list(self._backend.list_after(f"{DATA}/"))
         for _ in range(_TRIES):
             # A manifest that is being read may be replaced and deleted by others.
             with suppress(FileNotFoundError):
@@ -119,6 +121,7 @@ class Collector:
         # From the beginning again, where only new data is left.
         goes_on = len(listed) == _SWEPT and listed[-1].key < f"{DATA}/{hour}"
         self._store_hint(_Hint(now_us, listed[-1].key if goes_on else ""))
+        self.sweep_temporary_files()
         if not listed or listed[0].key >= f"{DATA}/{hour}":
             return Garbage()
         topics = self._catalog.names()
@@ -135,6 +138,11 @@ class Collector:
             return Garbage()
         logs = [self._catalog.open_log(each) for each in ids]
         return self._collect_orphans(logs, rest.objects, hour, dry_run=False, most=_MOST_MANIFESTS)
+
+    def sweep_temporary_files(self) -> None:
+        """Remove what crashed writers of a directory left; an object store hides such uploads."""
+        if isinstance(self._backend.inner, VfsBackend):
+            self._backend.inner.sweep()
 
     def _hint(self) -> _Hint:
         """When the last sweep was, and where it ended; nothing if that is lost."""

@@ -444,7 +444,7 @@ class ObjectEngine:
     def repair(self) -> list[RecoveryReport]:
         """Nothing can be half done: only temporary files of crashed writers are removed."""
         self.require_writable()
-        self._sweep_temporary_files()
+        self._collector.sweep_temporary_files()
         return [
             RecoveryReport(topic, number, partition.end)
             for topic, state in self._catalog.states()
@@ -454,12 +454,8 @@ class ObjectEngine:
     def collect_garbage(self, *, dry_run: bool) -> tuple[int, int]:
         found = self._collector.collect(dry_run=dry_run)
         if not dry_run:
-            self._sweep_temporary_files()
+            self._collector.sweep_temporary_files()
         return len(found.keys), found.size
-
-    def _sweep_temporary_files(self) -> None:
-        if isinstance(self._backend.inner, VfsBackend):
-            self._backend.inner.sweep()
 
     def flush(self) -> None:
         """Nothing waits: every append is durable."""

@@ -9,9 +9,9 @@ task has uploaded, by the hour in its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,7 @@ from ..commit.staging import (
     frame_checksum,
 )
 from ..config import StoreConfig
-from ..errors import InvalidCommitError
+from ..errors import InvalidCommitError, StorageError
 from ..format.columns import Columns
 from ..format.file_names import is_name
 from ..format.frame import EncodedFrame
@@ -187,7 +187,17 @@ class TaskObjects(TaskFiles):
         """Raise what went wrong with the upload that a thread does, when it has ended."""
         running, self._upload = self._upload, None
         if running is not None:
-            running.result()
+            with self._whole():
+                running.result()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Give the task up on any error: its parts name the object that is not there."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
 
     def _end_uploads(self) -> None:
         if self._pool is not None:
@@ -232,7 +242,8 @@ class TaskObjects(TaskFiles):
             self._wait()
             found = self._next_object()
             if found is not None:
-                self._backend.put(*found)
+                with self._whole():
+                    self._backend.put(*found)
         finally:
             self._end_uploads()
         self._ended = "is finished"
@@ -242,7 +253,7 @@ class TaskObjects(TaskFiles):
         """Delete what was uploaded; garbage collection deletes what is left."""
         self._ended, self._waiting = "was given up", []
         self._end_uploads()
-        with suppress(OSError):
+        with suppress(OSError, StorageError):
             self._backend.delete(self._uploaded)
 
 

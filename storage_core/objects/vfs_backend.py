@@ -7,18 +7,21 @@ A file system has no conditional replacement. A key that ``replace_if`` writes i
 directory ``<key>~`` of numbered versions: the highest is the object, its number is the tag, and the
 next number is created by a link. Old versions are removed after a minute, when no replacement can
 be under way that does not know them.
+
+What is old, the clock of the file system says: a machine whose own clock is ahead must not remove
+what others have just written.
 """
 
 from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
 from ..io.caching import may_cache_listing
-from ..io.durable import is_abandoned, opened, parent, sync_directories, write_all
+from ..io.durable import opened, parent, sync_directories, write_all
 from ..vfs import Buffer, Vfs
 from .backend import Contents, ObjectInfo
 
@@ -26,6 +29,8 @@ TEMPORARY = "tmp"
 _VERSIONS = "~"
 _KEPT_NS = 60 * 10**9
 _LONGEST_REPLACEMENT_S = 30.0
+# No writer takes so long between the file in ``tmp/`` and its name.
+_ABANDONED_NS = 3600 * 10**9
 
 
 class VfsBackend:
@@ -89,7 +94,7 @@ class VfsBackend:
             self._remove_empty(parent(key))
 
     def replace_if(self, key: str, data: Sequence[Buffer], tag: str | None) -> None:
-        directory, since = f"{key}{_VERSIONS}", self._vfs.monotonic()
+        directory, since = f"{key}{_VERSIONS}", self._clocks()
         versions = self._versions(directory)
         current = versions[-1] if versions else None
         if current != tag:
@@ -97,22 +102,39 @@ class VfsBackend:
         temporary = self._temporary(data)
         try:
             self._link(temporary, f"{directory}/{int(current or 0) + 1:020d}")
+            now_ns = self._written_ns(temporary)
         finally:
             self._vfs.unlink(temporary)
-        if self._vfs.monotonic() - since > _LONGEST_REPLACEMENT_S:
+        # The monotonic clock of a machine that is suspended stands still.
+        passed = [now - then for now, then in zip(self._clocks(), since, strict=True)]
+        if max(passed) > _LONGEST_REPLACEMENT_S or min(passed) < -1:
             # The number may have been taken and removed meanwhile.
             raise OSError(errno.ETIMEDOUT, "the replacement took too long to be sure of it", key)
-        self._sweep_versions(directory, versions)
+        self._remove_older(directory, versions[:-1], now_ns - _KEPT_NS)
 
     def sweep(self) -> int:
         """Remove what crashed writers left in ``tmp/``; return how many files."""
+        temporary = self._temporary([])
+        try:
+            now_ns = self._written_ns(temporary)
+        finally:
+            self._vfs.unlink(temporary)
+        return self._remove_older(TEMPORARY, self._vfs.listdir(TEMPORARY), now_ns - _ABANDONED_NS)
+
+    def _clocks(self) -> tuple[float, float]:
+        return self._vfs.monotonic(), self._vfs.now_us() / 1e6
+
+    def _written_ns(self, path: str) -> int:
+        """When a file was written, by the clock of the file system; 0 if it is not there."""
+        stat = self._vfs.stat(path)
+        return 0 if stat is None else stat.modified_ns
+
+    def _remove_older(self, directory: str, names: Iterable[str], than_ns: int) -> int:
+        """Remove files that were written before a time; return how many."""
         removed = 0
-        with suppress(FileNotFoundError):
-            for name in self._vfs.listdir(TEMPORARY):
-                path = f"{TEMPORARY}/{name}"
-                if not is_abandoned(self._vfs, path):
-                    continue
-                with suppress(FileNotFoundError):
+        for path in (f"{directory}/{name}" for name in names):
+            if 0 < self._written_ns(path) < than_ns:
+                with suppress(OSError):
                     self._vfs.unlink(path)
                     removed += 1
         return removed
@@ -198,11 +220,11 @@ class VfsBackend:
         except (FileNotFoundError, NotADirectoryError):
             return
         last = after[len(directory) + 1 :]
-        above = [name for name in names if name > last or name.removesuffix(_VERSIONS) > last]
+        above = [name for name in names if f"{name.removesuffix(_VERSIONS)}/" > last]
         if len(above) > len(names) // 2 and not few:
             yield from self._walk(directory)
             return
-        for name in sorted(above):
+        for name in _in_order(above, lambda name: self._is_file(f"{directory}/{name}")):
             path = f"{directory}/{name}"
             stat = None if name.endswith(_VERSIONS) else self._vfs.stat(path)
             if name.endswith(_VERSIONS):
@@ -218,7 +240,7 @@ class VfsBackend:
         except (FileNotFoundError, NotADirectoryError):
             return
         sizes = self._vfs.sizes(directory, "")
-        for name in sorted(names):
+        for name in _in_order(names, sizes.__contains__):
             path = f"{directory}/{name}" if directory else name
             if name in sizes:
                 yield ObjectInfo(path, sizes[name])
@@ -226,6 +248,10 @@ class VfsBackend:
                 yield from self._versioned(path)
             else:
                 yield from self._walk(path)
+
+    def _is_file(self, path: str) -> bool:
+        stat = self._vfs.stat(path)
+        return stat is not None and stat.kind == "file"
 
     def _versioned(self, path: str) -> Iterator[ObjectInfo]:
         versions = self._versions(path)
@@ -238,14 +264,6 @@ class VfsBackend:
             return sorted(name for name in self._vfs.listdir(directory) if name.isdecimal())
         except FileNotFoundError:
             return []
-
-    def _sweep_versions(self, directory: str, versions: Sequence[str]) -> None:
-        for name in versions[:-1]:
-            path = f"{directory}/{name}"
-            stat = self._vfs.stat(path)
-            if stat is not None and self._vfs.now_us() * 1000 - stat.modified_ns > _KEPT_NS:
-                with suppress(OSError):
-                    self._vfs.unlink(path)
 
     def _delete_versions(self, key: str) -> None:
         directory = f"{key}{_VERSIONS}"
@@ -264,3 +282,16 @@ class VfsBackend:
                 return
             self._ready.discard(directory)
             directory = parent(directory)
+
+
+def _in_order(names: Sequence[str], is_file: Callable[[str], bool]) -> list[str]:
+    """The names of a directory in the order of the keys that they lead to.
+
+    ``is_file`` is asked only of names where that matters: ``a/x`` is between ``a.x`` and ``ax``.
+    """
+    pairs = sorted((name.removesuffix(_VERSIONS), name) for name in names)
+    found, nexts = [], [*(key for key, _ in pairs[1:]), ""]
+    for (key, name), after in zip(pairs, nexts, strict=False):
+        matters = after.startswith(key) and after[len(key) :] < "/" and not name.endswith(_VERSIONS)
+        found.append((f"{key}/" if matters and not is_file(name) else key, name))
+    return [name for _, name in sorted(found)]

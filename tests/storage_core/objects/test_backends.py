@@ -15,7 +15,7 @@ from storage_core.objects.backend import ObjectBackend, read_object
 from storage_core.objects.semantics import require_semantics, semantics_problems
 from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from storage_core.vfs import PosixVfs
-from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.faulty_vfs import CrashError, FaultyVfs, faulty
 from tests.support.memory_objects import MemoryBackend
 
 Make = Callable[[Path], ObjectBackend]
@@ -80,6 +80,27 @@ def test_created_objects_are_read_listed_and_deleted(backend: ObjectBackend) -> 
     assert keys(backend, "logs/") == []
     backend.create("logs/a/00.commit", [b"again"])
     assert read_object(backend, "logs/a/00.commit") == b"again"
+
+
+def test_listings_are_in_the_order_of_keys_and_not_of_directories(backend: ObjectBackend) -> None:
+    """Of a directory and names that begin with its name, some stand before what is in it."""
+    found = [f"data/h/{job}/{name}" for job in ("job", "job-1", "job.2") for name in "ab"]
+    found += ["data/h/job.frames", "data/h/job0", "data/x"]
+    for key in found:
+        backend.put(key, [b"x"])
+    backend.replace_if("data/h/job!", [b"x"], None)
+    found = sorted([*found, "data/h/job!"])
+    assert keys(backend, "data/") == found
+    for at, after in enumerate(found):
+        assert keys(backend, "data/", after) == found[at + 1 :], after
+        for most in (1, 2, 5):
+            some = [info.key for info in backend.list_after("data/", after, most)]
+            assert some == found[at + 1 :][:most], (after, most)
+    inside = [key for key in found if key.startswith("data/h/")]
+    for after in ("data/h/job", "data/h/job-1", "data/h/job.", "data/h/job/", "data/h/i"):
+        wanted = [key for key in inside if key > after]
+        assert keys(backend, "data/h/", after) == wanted, after
+        assert [info.key for info in backend.list_after("data/h/", after, 3)] == wanted[:3], after
 
 
 def test_ranges_of_an_object(backend: ObjectBackend) -> None:
@@ -197,6 +218,64 @@ def test_readers_sync_a_name_before_they_rely_on_it(tmp_path: Path) -> None:
     assert [call.path for call in vfs.calls if call.kind == "fsync_dir"] == ["logs/a"]
 
 
+def replaced(backend: VfsBackend, key: str, value: bytes) -> None:
+    backend.replace_if(key, [value], backend.get_ranges(key).tag)
+
+
+def aged(directory: Path, seconds: float) -> None:
+    """Make files older, by the clock of their file system."""
+    for path in directory.iterdir():
+        stat = path.stat()
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - int(seconds * 1e9)))
+
+
+def overtaken(tmp_path: Path, vfs: FaultyVfs, act: Callable[[VfsBackend], None]) -> None:
+    """Replace an object; others act right before the replacement gets its name."""
+    backend, others = VfsBackend(vfs), VfsBackend(PosixVfs(tmp_path))
+    for number in range(3):
+        backend.replace_if("groups/g", [b"%d" % number], f"{number:020d}" if number else None)
+
+    def hook(kind: str, _: str) -> None:
+        if kind == "link":
+            vfs.hook = None
+            act(others)
+
+    vfs.hook = hook
+    replaced(backend, "groups/g", b"lost")
+
+
+def test_a_replacement_that_others_overtook_is_refused_whatever_the_clock_says(
+    tmp_path: Path,
+) -> None:
+    """The file server and the machine that removes old versions have clocks of their own."""
+    vfs = faulty(tmp_path)
+    ahead = faulty(tmp_path)
+    ahead.clock_us = PosixVfs(tmp_path).now_us() + 6 * 3600 * 10**6
+
+    def act(_: VfsBackend) -> None:
+        for number in range(5):
+            replaced(VfsBackend(ahead), "groups/g", b"other %d" % number)
+
+    with pytest.raises(FileExistsError):
+        overtaken(tmp_path, vfs, act)
+    assert read_object(VfsBackend(vfs), "groups/g") == b"other 4"
+
+
+def test_a_replacement_on_a_machine_that_was_suspended_is_not_believed(tmp_path: Path) -> None:
+    """Its monotonic clock stood still while others removed the versions after its own."""
+    vfs = faulty(tmp_path)
+
+    def act(others: VfsBackend) -> None:
+        for number in range(5):
+            aged(tmp_path / "groups/g~", 3600)
+            replaced(others, "groups/g", b"other %d" % number)
+        vfs.clock_us = vfs.now_us() + 3600 * 10**6
+
+    with pytest.raises(TimeoutError):
+        overtaken(tmp_path, vfs, act)
+    assert read_object(VfsBackend(vfs), "groups/g") == b"other 4"
+
+
 def test_old_temporary_files_and_versions_are_swept(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     backend = VfsBackend(vfs)
@@ -207,7 +286,11 @@ def test_old_temporary_files_and_versions_are_swept(tmp_path: Path) -> None:
         tag = backend.get_ranges("groups/g").tag if number else None
         backend.replace_if("groups/g", [b"%d" % number], tag)
     vfs.clock_us = PosixVfs(tmp_path).now_us() + 2 * 3600 * 10**6
+    assert backend.sweep() == 0, "the clock of the file system counts"
+    aged(tmp_path / TEMPORARY, 2 * 3600)
+    aged(tmp_path / "groups/g~", 2 * 3600)
     assert backend.sweep() == 1
+    assert os.listdir(tmp_path / TEMPORARY) == []
     backend.replace_if("groups/g", [b"last"], backend.get_ranges("groups/g").tag)
     assert len(os.listdir(tmp_path / "groups/g~")) == 2
     assert read_object(backend, "groups/g") == b"last"

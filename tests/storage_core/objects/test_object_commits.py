@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import (
+    ConfigError,
     InvalidCommitError,
     StorageError,
 )
@@ -62,11 +65,38 @@ def test_a_task_of_large_segments_keeps_little_in_memory(
     stage, given = store.stage("job"), [b"%d" % each + bytes(20_000) for each in range(10)]
     for value in given:
         stage.write(TOPIC, 0, columns_of([value]))
+        stage.get_handler(TOPIC, 0).flush()  # else they wait until they fill a frame
     store.commit("job", list(stage.finish()))
     sizes = [path.stat().st_size for path in (tmp_path / "data").rglob("*.frames")]
     assert len(sizes) > 2
     assert max(sizes) < 150_000
     assert values(store) == given
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("error", [OSError(5, "no"), ConfigError("no library"), MemoryError()])
+def test_a_task_whose_upload_failed_names_no_part_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, failing: int, error: Exception
+) -> None:
+    """A caller that goes on after the error must not commit an object that is nowhere."""
+    monkeypatch.setattr(staging, "MOST_BUFFERED_BYTES", 100_000)
+    backend = store._engine._backend  # type: ignore[attr-defined]
+    true, uploads = backend.put, itertools.count()
+
+    def put(*request: Any) -> None:
+        if next(uploads) == failing:
+            raise error
+        true(*request)
+
+    monkeypatch.setattr(backend, "put", put)
+    stage = store.stage("job")
+    for size in (150_000, 150_000, 10):  # two uploads by a thread, and one by finish
+        with suppress(StorageError, MemoryError):
+            stage.write(TOPIC, 0, columns_of([b"x" * size]))
+            stage.get_handler(TOPIC, 0).flush()
+    for _ in range(2):
+        with pytest.raises((StorageError, MemoryError)):
+            stage.finish()
 
 
 def test_a_version_is_committed_once(store: Store, tmp_path: Path) -> None:

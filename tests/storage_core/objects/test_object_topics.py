@@ -49,6 +49,27 @@ def test_topics_are_made_changed_and_deleted(store: Store, tmp_path: Path) -> No
     assert store.committed_offsets("g") == {}
 
 
+def test_a_creator_that_lost_the_name_leaves_no_log(store: Store, tmp_path: Path) -> None:
+    """Two create a topic at once: the log of the one that was second is garbage."""
+    catalog = store._engine._catalog  # type: ignore[attr-defined]
+    true = catalog._register
+
+    def late(topic: str, number: int, log_id: str) -> None:
+        with Store.open(tmp_path) as other:
+            other.create_topic(topic, 3)
+        true(topic, number, log_id)
+
+    catalog._register = late
+    with pytest.raises(TopicExistsError):
+        store.create_topic("u", 1)
+    assert len(store.visible_ends("u")) == 3
+    logs = {path.parent.name for path in tmp_path.glob("logs/*/*.commit")}
+    live = {catalog.get(name)[0].name for name in store.topics()}
+    (left,) = logs - live
+    assert catalog.open_log(left).refresh().deleted
+    assert store.append("u", 2, [b"a"]).end == 1
+
+
 def test_a_writer_that_knew_a_deleted_topic_writes_nothing(store: Store, tmp_path: Path) -> None:
     parts = staged(store, "job", {0: [b"old"]})
     other = Store.open(tmp_path)

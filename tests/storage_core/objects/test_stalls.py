@@ -123,6 +123,32 @@ def test_a_collector_whose_clock_is_a_year_ahead_stops_writers_for_an_hour_at_mo
 
 
 @pytest.mark.row(45)
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_topic_that_is_made_while_garbage_is_collected_keeps_its_data(
+    store: Store, tmp_path: Path, nth: int
+) -> None:
+    """Also where the collector's clock is so wrong that all data is old."""
+    ahead, made = faulty(tmp_path), list[int]()
+    staged(store, "crashed", b"x")
+    later(ahead, 3)
+    collecting = other(ahead)
+    backend = collecting._engine._backend  # type: ignore[attr-defined]
+
+    def make() -> None:
+        store.create_topic("new", 1)
+        stage = store.stage("new")
+        stage.write("new", 0, columns_of([b"a"]))
+        store.commit("new", stage.finish())
+        made.append(nth)
+
+    before(backend, "list_after", make, nth)
+    collecting.collect_garbage()
+    if not made:
+        make()
+    assert (values(store, topic="new"), errors(store)) == ([b"a"], [])
+
+
+@pytest.mark.row(45)
 def test_a_collector_that_slept_deletes_no_inline_records(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import InvalidCommitError
 from storage_core.objects import collector, commit_log
 from storage_core.objects.collector import Collector
-from storage_core.objects.vfs_backend import VfsBackend
+from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.stores import TOPIC, columns_of, errors, values
@@ -81,6 +83,19 @@ def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> N
     assert sum(path.exists() for path in commits) < len(commits), "their records were deleted"
     assert values(Store(vfs, StoreConfig(), "objects")) == [b"more%d" % n for n in range(30)]
     assert errors(store) == []
+
+
+def test_commits_sweep_the_temporary_files_of_crashed_writers(store: Store, vfs: FaultyVfs) -> None:
+    store.append(TOPIC, 0, [b"a"])
+    left, young = Path(vfs.root, TEMPORARY, "left"), Path(vfs.root, TEMPORARY, "young")
+    for path in (left, young):
+        path.write_bytes(b"half")
+    two_hours_ago = time.time() - 2 * 3600
+    os.utime(left, (two_hours_ago, two_hours_ago))
+    for number in range(10):
+        store.append(TOPIC, 0, [b"%d" % number])
+    assert not left.exists()
+    assert young.exists()
 
 
 def test_a_sweep_is_rare_and_its_requests_are_bounded(
