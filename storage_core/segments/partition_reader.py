@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Protocol
@@ -283,25 +283,29 @@ class PartitionReader:
 
     def offset_for_timestamp(self, timestamp: int, end: int) -> int | None:
         """First offset below ``end`` whose record is not older than ``timestamp``."""
-        while True:
-            for listing in self._parts(end, TimeBounds(timestamp, _ALWAYS.largest)):
-                try:
-                    found = self._search(listing, timestamp, end)
-                except FileNotFoundError:
-                    self._require_change(max(listing.bases[0], self.start_offset()), listing)
-                    break
-                if found is not None:
-                    return found
-            else:
-                return None
+        newer = TimeBounds(timestamp, _ALWAYS.largest)
+        return self._first_found(
+            lambda: self._parts(end, newer), lambda part: self._search(part, timestamp, end)
+        )
 
     def end_of_older(self, timestamp: int, end: int) -> int | None:
         """Offset after the last record below ``end`` that is older than ``timestamp``."""
+        older = TimeBounds(_ALWAYS.smallest, timestamp - 1)
+        return self._first_found(
+            lambda: reversed(list(self._parts(end, older))),
+            lambda part: self._search_back(part, timestamp, end),
+        )
+
+    def _first_found(
+        self,
+        parts: Callable[[], Iterable[Listing]],
+        search: Callable[[Listing], int | None],
+    ) -> int | None:
+        """What a search finds in the first part that has it; again if a file is gone meanwhile."""
         while True:
-            older = TimeBounds(_ALWAYS.smallest, timestamp - 1)
-            for listing in reversed(list(self._parts(end, older))):
+            for listing in parts():
                 try:
-                    found = self._search_back(listing, timestamp, end)
+                    found = search(listing)
                 except FileNotFoundError:
                     self._require_change(max(listing.bases[0], self.start_offset()), listing)
                     break
