@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ..config import Compression, StoreConfig
+from ..config import StoreConfig
 from ..errors import RecoveryNeededError
 from ..format.selection import Schemas
 from ..io.io_errors import typed_read_errors
@@ -23,7 +23,7 @@ from .delete_records import delete_before, planned_deletion
 from .merge import merge_groups, merge_partition, planned_merge
 from .partition import FileMaintenance, Guard
 from .recompress import planned_recompression, recompress_partition
-from .report import Pace, UpkeepReport
+from .report import Pace, Recompression, UpkeepReport
 from .retention import has_limits
 from .scrub import segment_problems
 from .segment_swap import Replacer
@@ -121,20 +121,12 @@ class NativeMaintenance(FileMaintenance):
             report = merge_partition(self._replacer(), pace, upto, below, at_least)
         return self.with_start(report)
 
-    def recompress(
-        self,
-        pace: Pace,
-        *,
-        compression: Compression,
-        level: int,
-        before_us: int | None,
-        dry_run: bool,
-    ) -> UpkeepReport:
+    def recompress(self, pace: Pace, *, wanted: Recompression, dry_run: bool) -> UpkeepReport:
         if dry_run:
-            report = planned_recompression(self._files, compression, level, before_us)
+            report = planned_recompression(self._files, wanted)
         else:
-            replacer = self._replacer({"compression_level": level})
-            report = recompress_partition(replacer, compression, before_us, pace)
+            replacer = self._replacer({"compression_level": wanted.level})
+            report = recompress_partition(replacer, wanted, pace)
         return self.with_start(report)
 
     def damage(self) -> list[Damage]:

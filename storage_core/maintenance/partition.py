@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..config import Compression, StoreConfig
+from ..config import StoreConfig
 from ..errors import ConfigError, StoppedError
 from ..segments.damage import Damage
 from ..segments.listing import Listing
 from ..segments.sealed import Sealed, sealed_segments
 from ..types import OffsetRange, Problem
 from ..vfs import Vfs
-from .report import Pace, UpkeepReport, require_offset
+from .report import Pace, Recompression, UpkeepReport, require_offset
 from .retention import expired_segments, has_limits
 
 Result = TypeVar("Result")
@@ -111,16 +111,8 @@ class PartitionMaintenance(ABC):
         """Merge neighbouring sealed segments that are small."""
 
     @abstractmethod
-    def recompress(
-        self,
-        pace: Pace,
-        *,
-        compression: Compression,
-        level: int,
-        before_us: int | None,
-        dry_run: bool,
-    ) -> UpkeepReport:
-        """Put sealed segments whose records are all older than ``before_us`` under a codec."""
+    def recompress(self, pace: Pace, *, wanted: Recompression, dry_run: bool) -> UpkeepReport:
+        """Put sealed segments under another codec."""
 
     def scrub(self, pace: Pace) -> UpkeepReport:
         """Read every sealed segment; changes nothing and takes no lock."""

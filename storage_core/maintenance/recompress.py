@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ..config import CODECS, Compression
 from ..format.frame import draft_frame, finish_frame
-from .report import Pace, UpkeepReport
+from .report import Pace, Recompression, UpkeepReport
 from .segment_files import Segment, SegmentFiles
 from .segment_swap import Replacer
 
@@ -12,36 +11,21 @@ from .segment_swap import Replacer
 _SAMPLE_BYTES = 2 << 20
 
 
-def has_other_codec(
-    files: SegmentFiles[Segment], segment: Segment, compression: Compression, before_us: int | None
-) -> bool:
-    """Whether a segment has a frame under another codec, from its headers.
-
-    Args:
-        files: The partition.
-        segment: One of its segments.
-        compression: The codec wanted.
-        before_us: No, if a record of the segment has this timestamp or a later one; None: any time.
-    """
-    codec, other = CODECS.index(compression), False
+def has_other_codec(files: SegmentFiles[Segment], segment: Segment, wanted: Recompression) -> bool:
+    """Whether a segment is old enough and has a frame under another codec, from its headers."""
+    other = False
     for frame in files.frames(segment, bodies=False):
         header = frame.header
-        if before_us is not None and header.max_timestamp >= before_us:
+        if wanted.before_us is not None and header.max_timestamp >= wanted.before_us:
             return False
         # A frame without a body has nothing to compress.
-        other = other or (header.codec != codec and header.raw_length > 0)
+        other = other or (header.codec != wanted.codec and header.raw_length > 0)
     return other
 
 
-def planned_recompression(
-    files: SegmentFiles[Segment], compression: Compression, level: int, before_us: int | None
-) -> UpkeepReport:
+def planned_recompression(files: SegmentFiles[Segment], wanted: Recompression) -> UpkeepReport:
     """What recompressing would save, estimated from the first frames of every segment."""
-    due = [
-        segment
-        for segment in files.segments()
-        if has_other_codec(files, segment, compression, before_us)
-    ]
+    due = [segment for segment in files.segments() if has_other_codec(files, segment, wanted)]
     return UpkeepReport(
         "recompress",
         files.topic,
@@ -49,14 +33,12 @@ def planned_recompression(
         segments_before=len(due),
         segments_after=len(due),
         bytes_before=sum(segment.size for segment in due),
-        bytes_after=sum(_estimate(files, segment, compression, level) for segment in due),
+        bytes_after=sum(_estimate(files, segment, wanted) for segment in due),
         done=not due,
     )
 
 
-def _estimate(
-    files: SegmentFiles[Segment], segment: Segment, compression: Compression, level: int
-) -> int:
+def _estimate(files: SegmentFiles[Segment], segment: Segment, wanted: Recompression) -> int:
     old = new = 0
     for frame in files.frames(segment):
         columns = frame.columns(files.schemas)
@@ -65,8 +47,8 @@ def _estimate(
                 columns,
                 relative_offset=0,
                 recovery_point=0,
-                compression=compression,
-                level=level,
+                compression=wanted.compression,
+                level=wanted.level,
                 deltas=columns.offsets,
                 span=frame.header.span,
             )
@@ -77,9 +59,7 @@ def _estimate(
     return segment.size * new // max(1, old)
 
 
-def recompress_partition(
-    replacer: Replacer, compression: Compression, before_us: int | None, pace: Pace
-) -> UpkeepReport:
+def recompress_partition(replacer: Replacer, wanted: Recompression, pace: Pace) -> UpkeepReport:
     """Rewrite what has another codec. What is finished stays if the caller stops it."""
     files = replacer.files
     with replacer.held():
@@ -87,6 +67,6 @@ def recompress_partition(
             "recompress",
             [[segment] for segment in files.segments()],
             pace,
-            codec=CODECS.index(compression),
-            is_due=lambda segment: has_other_codec(files, segment, compression, before_us),
+            codec=wanted.codec,
+            is_due=lambda segment: has_other_codec(files, segment, wanted),
         )

@@ -1,4 +1,4 @@
-"""What every maintenance operation shares: progress, stopping, a rate, and the report."""
+"""What goes into maintenance operations and comes out: progress, stopping, a rate, the report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from .. import arguments
+from ..config import CODECS, Compression
 from ..errors import OffsetOutOfRangeError, StoppedError
 from ..types import OffsetRange, Problem
 from ..vfs import Vfs
@@ -30,6 +31,21 @@ class UpkeepProgress(NamedTuple):
 
 Watch = Callable[[UpkeepProgress], None]
 Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Recompression:
+    """The codec that is wanted for sealed segments, and for which of them."""
+
+    compression: Compression
+    level: int
+    before_us: int | None
+    """Only segments whose records are all older; None: every segment."""
+
+    @property
+    def codec(self) -> int:
+        """The number of the codec in a frame."""
+        return CODECS.index(self.compression)
 
 
 @dataclass(frozen=True, slots=True)

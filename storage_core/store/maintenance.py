@@ -277,13 +277,12 @@ class StoreMaintenance(StoreReads):
         before = None if older_than_ms is None else self._vfs.now_us() - older_than_ms * 1000
 
         def run(target: PartitionMaintenance, pace: Pace) -> UpkeepReport:
-            return target.recompress(
-                pace,
-                compression=compression or target.config.compression,
-                level=level or target.config.compression_level,
-                before_us=before,
-                dry_run=dry_run,
+            wanted = report.Recompression(
+                compression or target.config.compression,
+                level or target.config.compression_level,
+                before,
             )
+            return target.recompress(pace, wanted=wanted, dry_run=dry_run)
 
         return self._each(topic, run, report.Pace(self._vfs, progress, stop), dry_run=dry_run)
 

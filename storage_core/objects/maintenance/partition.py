@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...config import CODECS, Compression, StoreConfig
+from ...config import StoreConfig
 from ...errors import ConfigError
 from ...format.selection import Schemas
 from ...io import json_files
 from ...maintenance.merge import merge_groups, planned_merge
 from ...maintenance.partition import PartitionMaintenance, SegmentToScrub
 from ...maintenance.recompress import has_other_codec, planned_recompression
-from ...maintenance.report import Pace, UpkeepReport
+from ...maintenance.report import Pace, Recompression, UpkeepReport
 from ...maintenance.retention import has_limits, segments_to_drop
 from ...metadata.topic_file import TopicFile
 from ...segments.damage import Damage
@@ -137,27 +137,19 @@ class ObjectMaintenance(PartitionMaintenance):
             report = rewrite_each("merge", files, groups, self.config, pace)
         return self.with_start(report)
 
-    def recompress(
-        self,
-        pace: Pace,
-        *,
-        compression: Compression,
-        level: int,
-        before_us: int | None,
-        dry_run: bool,
-    ) -> UpkeepReport:
+    def recompress(self, pace: Pace, *, wanted: Recompression, dry_run: bool) -> UpkeepReport:
         files = self._files()
         if dry_run:
-            report = planned_recompression(files, compression, level, before_us)
+            report = planned_recompression(files, wanted)
         else:
             report = rewrite_each(
                 "recompress",
                 files,
                 [[each] for each in files.segments()],
-                self.config.override({"compression_level": level}),
+                self.config.override({"compression_level": wanted.level}),
                 pace,
-                codec=CODECS.index(compression),
-                is_due=lambda each: has_other_codec(files, each, compression, before_us),
+                codec=wanted.codec,
+                is_due=lambda each: has_other_codec(files, each, wanted),
             )
         return self.with_start(report)
 
