@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import LayoutMismatchError, LayoutNotFoundError, NotWritableError
+from ..lazy import LazyModule
 from ..vfs import Vfs
 from .broker_names import BROKER_TOPICS, CURSUS_NAMES, KAFKA_FILES, STATE_DIRECTORY
 from .registry import (
@@ -18,6 +21,11 @@ from .registry import (
     READ_ONLY,
     STORE_FILE,
 )
+
+if TYPE_CHECKING:
+    from . import neighbours
+else:  # only errors need it
+    neighbours = LazyModule("storage_core.layouts.neighbours")
 
 _LOOKED_FOR = ", ".join(f"{layout.files} ({layout.name})" for layout in LAYOUTS.values())
 _OURS = ("meta", "topics", STATE_DIRECTORY)
@@ -50,8 +58,9 @@ def recognise(vfs: Vfs) -> str | None:
     if all(name in _OURS for name in names):
         return None
     raise LayoutNotFoundError(
-        f"{vfs.root} is not a log directory. Looked for: {_LOOKED_FOR}. "
-        f"Found: {', '.join(sorted(names)[:8])}.",
+        f"{vfs.root} is not a log directory.{neighbours.hint(vfs.root)} Looked for: {_LOOKED_FOR}. "
+        f"Found: {', '.join(sorted(names)[:8])}. A new store needs a directory that is new or "
+        "empty.",
         path="",
     )
 
@@ -103,7 +112,7 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
         return found
     if not create:
         raise LayoutNotFoundError(
-            f"{vfs.root} is empty or does not exist. Looked for: {_LOOKED_FOR}. "
+            f"{vfs.root} {_what_is_there(vfs)} "
             "Writing makes a store there: a Spark write, `cursus create`, or create=True.",
             path="",
         )
@@ -114,6 +123,15 @@ def choose_layout(vfs: Vfs, asked: str, *, create: bool) -> str:
             path="",
         )
     return NATIVE.name if asked == "auto" else asked
+
+
+def _what_is_there(vfs: Vfs) -> str:
+    """Of a path without a store: that it is missing, or what was looked for."""
+    try:
+        vfs.listdir("")
+    except FileNotFoundError:
+        return f"does not exist.{neighbours.hint(vfs.root) or ' Check the path.'}"
+    return f"is empty.{neighbours.hint(vfs.root)} Looked for: {_LOOKED_FOR}."
 
 
 def _has_topics(vfs: Vfs, asked: str) -> bool:

@@ -89,7 +89,7 @@ def test_a_directory_of_nothing_we_know_is_named(log: Log) -> None:
             .collect()
         )
     )
-    assert missing.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {log.path}/missing is empty or does not")
+    assert missing.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {log.path}/missing does not exist.")
 
 
 def test_a_path_that_is_a_file_is_one_line(log: Log, tmp_path: Path) -> None:

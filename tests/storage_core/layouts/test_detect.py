@@ -54,11 +54,38 @@ def test_a_directory_that_is_none_says_what_was_looked_for(
     assert names[0].partition("/")[0] in str(caught.value)
 
 
-def test_nothing_there_says_what_was_looked_for(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(LayoutNotFoundError, match="create=True") as caught:
-            Store.open(path)
-        assert all(text in str(caught.value) for text in LOOKED_FOR)
+def test_an_empty_directory_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(LayoutNotFoundError, match=r"is empty\..*create=True") as caught:
+        Store.open(tmp_path)
+    assert all(text in str(caught.value) for text in LOOKED_FOR)
+
+
+def test_a_path_that_is_not_there_says_so_first(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(LayoutNotFoundError, match=r"create=True") as caught:
+        Store.open(missing)
+    assert str(caught.value).startswith(f"{missing} does not exist. Check the path.")
+    assert "Looked for" not in str(caught.value), "there is nothing to look into"
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+@pytest.mark.parametrize("wrong", ["", "lgo", "log/topics", "log/orders/0", "log/missing"])
+def test_a_path_beside_a_store_names_the_store(tmp_path: Path, layout: str, wrong: str) -> None:
+    store = tmp_path / "log"
+    Store.open(store, layout, create=True).close()
+    (store / "topics").mkdir(exist_ok=True)
+    (store / "orders" / "0").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(LayoutNotFoundError) as caught:
+        Store.open(tmp_path / wrong)
+    assert str(caught.value).startswith(str(tmp_path / wrong))
+    assert f"There is a store at {store}." in str(caught.value)
+
+
+def test_a_writer_is_told_to_take_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"x")
+    with pytest.raises(LayoutNotFoundError, match="A new store needs a directory that is new or"):
+        Store.open(tmp_path, create=True)
 
 
 def test_an_unknown_layout_names_the_known_ones(tmp_path: Path) -> None:
