@@ -92,6 +92,12 @@ class ObjectCatalog:
         pin, log = self._pins.get(topic, (None, None))
         return None if log is None or log.is_deleted else pin
 
+    def known_store(self) -> uuid.UUID | None:
+        """The store's identity, if a topic of it was read here. Pins tell only of the driver's."""
+        with self._lock:
+            topics = [known.log.known_topic for known in self._known.values()]
+        return next((each.store_uuid for each in topics if each is not None), None)
+
     def names(self) -> list[str]:
         """All topics, sorted."""
         if self._step.names is None:

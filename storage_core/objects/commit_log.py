@@ -30,6 +30,7 @@ from ..errors import CommitUnknownError, DamagedMetadataError, StorageError
 from ..io import json_files
 from ..io.io_errors import write_failure
 from ..io.parallel import map_on_threads
+from ..metadata.topic_file import TopicFile
 from ..vfs import Buffer, Vfs
 from . import document
 from .backend import read_object
@@ -122,6 +123,12 @@ class CommitLog:
         """Whether the last known state says that the topic is deleted. Reads nothing."""
         state = self._state
         return state is not None and state.deleted
+
+    @property
+    def known_topic(self) -> TopicFile | None:
+        """The topic in the last known state. Reads nothing."""
+        state = self._state
+        return None if state is None else state.topic
 
     def begin(self) -> None:
         """Take the log for a new one: nobody else knows its id."""

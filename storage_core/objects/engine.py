@@ -226,6 +226,8 @@ class ObjectEngine:
         return self._identity
 
     def store_uuid(self) -> UUID | None:
+        if self._identity is None and (found := self._catalog.known_store()) is not None:
+            return found
         known = self._identity or identity.read(self._backend)
         return None if known is None else known.uuid
 
