@@ -20,7 +20,7 @@ from storage_core.io import json_files
 from storage_core.io.checksum import crc32c
 from storage_core.log.recovery import Recovery
 from storage_core.log.tail import Tail
-from storage_core.segments import index_files
+from storage_core.segments import index_files, segment_times
 from storage_core.segments.continuity import covered_runs
 from storage_core.segments.listing import log_path
 from storage_core.segments.segment_reader import SegmentReader
@@ -124,6 +124,9 @@ CHECKS: dict[str, Mutant] = {
     ),
     "a log that is gone is not noticed": Mutant(
         recovery_point_is_forgotten("_recover_empty"), "removed logs"
+    ),
+    "checksums of kept times are not compared": Mutant(
+        unchecked(segment_times.read_times), "wrong bytes of /times"
     ),
     "sealed indexes are believed": Mutant(any_index, "wrong bytes of .timeidx"),
     "entries of indexes are believed": Mutant(entries_are_believed, "wrong bytes of .idx"),
