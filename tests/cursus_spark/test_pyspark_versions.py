@@ -47,8 +47,8 @@ def test_the_names_we_look_for_came_with_4_2() -> None:
 def test_a_limit_that_would_have_no_effect_is_refused(streams: Streams, name: str) -> None:
     rows = streams.read("in", **{name: LIMITS[name]}).select("value")
     found = one_line_error(lambda: finish(streams.write(rows, "out")))
-    words = f"[CURSUS_PYSPARK_TOO_OLD] Option '{name}' needs PySpark 4.2 or newer, this is 4.1"
-    assert found.startswith(words)
+    words = f"[CURSUS_PYSPARK_TOO_OLD] Option '{name}' needs PySpark 4.2 or newer. This is PySpark"
+    assert found.startswith(f"{words} {__version__}, where every batch reads everything.")
 
 
 @pytest.mark.parametrize(
