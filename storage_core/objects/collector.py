@@ -185,7 +185,10 @@ class Collector:
 
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""
-        return log.last_written() < time_text(self._clock.now_us() - self._ttl_us)
+        try:
+            return log.last_written() < time_text(self._clock.now_us() - self._ttl_us)
+        except FileNotFoundError:  # another collector was first
+            return False
 
     def _delete(self, keys: list[str]) -> None:
         for at in range(0, len(keys), _BATCH):

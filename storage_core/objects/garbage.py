@@ -64,8 +64,8 @@ def collect_log(log: CommitLog, ttl_us: int, *, dry_run: bool, bounded: bool = F
     if kept is None and not boundary:
         return Garbage()
     below = max(boundary, 0 if kept is None else kept + 1)
-    if below > boundary and not dry_run:
-        _raise_boundary(log, below, tag)
+    if below > boundary and not dry_run and not _raise_boundary(log, below, tag):
+        return Garbage()
     names = {f"{log.prefix}{number:020d}.commit" for number in commits if number < below}
     names |= {
         f"{log.prefix}{number:020d}.checkpoint" for number in checkpoints if number < below - 1
@@ -100,16 +100,20 @@ def collect_deleted(log: CommitLog, *, dry_run: bool) -> Garbage:
     garbage = Garbage(tuple(log.backend.list_after(log.prefix))).without({kept})
     boundary, tag = log.read_boundary()
     if not dry_run:
-        if boundary < GONE:
-            _raise_boundary(log, GONE, tag)
+        if boundary < GONE and not _raise_boundary(log, GONE, tag):
+            return Garbage()
         delete(log, list(garbage.keys))
     return garbage
 
 
-def _raise_boundary(log: CommitLog, below: int, tag: str | None) -> None:
-    # Raises if another collector was first: then it deletes, and the next run the rest.
+def _raise_boundary(log: CommitLog, below: int, tag: str | None) -> bool:
+    """False if another collector was first: then it deletes, and the next run the rest."""
     data = json_files.dump({"number": below})
-    log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
+    try:
+        log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _last_old(log: CommitLog, checkpoints: Sequence[int], before: str) -> int | None:

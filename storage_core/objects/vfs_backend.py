@@ -31,6 +31,7 @@ _KEPT_NS = 60 * 10**9
 _LONGEST_REPLACEMENT_S = 30.0
 # No writer takes so long between the file in ``tmp/`` and its name.
 _ABANDONED_NS = 3600 * 10**9
+_PLACE_TRIES = 5
 
 
 class VfsBackend:
@@ -55,8 +56,7 @@ class VfsBackend:
     def put(self, key: str, data: Sequence[Buffer]) -> None:
         temporary = self._temporary(data)
         try:
-            self._prepare(parent(key))
-            self._vfs.rename(temporary, key)
+            self._place(self._vfs.rename, temporary, key)
         except OSError:
             with suppress(OSError):
                 self._vfs.unlink(temporary)
@@ -162,21 +162,27 @@ class VfsBackend:
             self._ready.add(directory)
 
     def _link(self, temporary: str, path: str) -> None:
-        directory = parent(path)
-        self._prepare(directory)
         try:
-            try:
-                self._vfs.link(temporary, path)
-            except FileNotFoundError:  # the directory was empty, and was removed
-                self._ready.discard(directory)
-                self._prepare(directory)
-                self._vfs.link(temporary, path)
+            self._place(self._vfs.link, temporary, path)
         except FileExistsError:
             # NFS answers so too if it repeated a call whose reply was lost.
             ours, found = self._vfs.stat(temporary), self._vfs.stat(path)
             if ours is None or found is None or ours.identity != found.identity:
                 raise
-        self._vfs.fsync_dir(directory)
+        self._vfs.fsync_dir(parent(path))
+
+    def _place(self, call: Callable[[str, str], None], temporary: str, path: str) -> None:
+        """Give a file its name. Others may remove its directory while that is empty."""
+        for tries in range(_PLACE_TRIES):
+            try:
+                self._prepare(parent(path))
+                call(temporary, path)
+            except FileNotFoundError:
+                self._ready.discard(parent(path))
+                if tries == _PLACE_TRIES - 1:
+                    raise
+            else:
+                return
 
     def _read(self, path: str, ranges: Sequence[tuple[int, int]] | None) -> tuple[memoryview, ...]:
         with opened(self._vfs, path, "read") as fd:

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,32 @@ def test_a_create_that_fails_or_crashes_leaves_no_object(tmp_path: Path) -> None
     assert os.listdir(tmp_path / TEMPORARY) == []
 
 
+@pytest.mark.parametrize("call", ["create", "put"])
+def test_a_directory_that_another_process_removes_is_made_again(tmp_path: Path, call: str) -> None:
+    """Who deletes the last object of a directory removes it: a writer may be about to use it."""
+    vfs = faulty(tmp_path)
+    backend = VfsBackend(vfs)
+    backend.put("data/h/job/first", [b"x"])
+    for kind in ("rename", "link", "mkdir"):
+        (tmp_path / "data/h/job/first").unlink(missing_ok=True)
+        removed = list[str]()
+
+        def hook(made: str, path: str, kind: str = kind, removed: list[str] = removed) -> None:
+            if made == kind and "data" in path and not removed:
+                removed.append(path)
+                for name in ("data/h/job", "data/h"):
+                    with suppress(OSError):
+                        (tmp_path / name).rmdir()
+
+        vfs.hook = hook
+        with suppress(OSError):
+            (tmp_path / "data/h/job").rmdir()
+        getattr(backend, call)(f"data/h/job/{kind}", [b"late"])
+        vfs.hook = None
+        assert read_object(backend, f"data/h/job/{kind}") == b"late"
+        (tmp_path / f"data/h/job/{kind}").unlink()
+
+
 def test_a_link_whose_reply_was_lost_is_our_own(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     link = vfs.inner.link
@@ -244,6 +271,7 @@ def overtaken(tmp_path: Path, vfs: FaultyVfs, act: Callable[[VfsBackend], None])
     replaced(backend, "groups/g", b"lost")
 
 
+@pytest.mark.row(45)
 def test_a_replacement_that_others_overtook_is_refused_whatever_the_clock_says(
     tmp_path: Path,
 ) -> None:
@@ -261,6 +289,7 @@ def test_a_replacement_that_others_overtook_is_refused_whatever_the_clock_says(
     assert read_object(VfsBackend(vfs), "groups/g") == b"other 4"
 
 
+@pytest.mark.row(45)
 def test_a_replacement_on_a_machine_that_was_suspended_is_not_believed(tmp_path: Path) -> None:
     """Its monotonic clock stood still while others removed the versions after its own."""
     vfs = faulty(tmp_path)

@@ -19,7 +19,8 @@ from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.manifests import moving
 from storage_core.objects.manifests import table as manifest_table
 from storage_core.objects.state import Commit, LogState, PartitionState, commit_fields
-from tests.storage_core.objects import test_commit_log, test_manifests, test_stalls
+from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
+from tests.storage_core.objects import test_backends, test_commit_log, test_manifests, test_stalls
 from tests.support.faulty_vfs import faulty
 from tests.support.objects_world import World, in_small, with_manifests
 from tests.support.stores import TOPIC
@@ -175,7 +176,7 @@ def inline_is_garbage(patch: pytest.MonkeyPatch) -> None:
 
 
 def boundary_last(patch: pytest.MonkeyPatch) -> None:
-    waiting: list[tuple[CommitLog, int, str | None]] = []
+    waiting = list[Any]()
     true_raise, true_delete = garbage._raise_boundary, garbage.delete
 
     def delete(log: CommitLog, keys: list[str]) -> None:
@@ -183,7 +184,11 @@ def boundary_last(patch: pytest.MonkeyPatch) -> None:
         while waiting:
             true_raise(*waiting.pop())
 
-    patch.setattr(garbage, "_raise_boundary", lambda *each: waiting.append(each))
+    def later(*each: Any) -> bool:
+        waiting.append(each)
+        return True
+
+    patch.setattr(garbage, "_raise_boundary", later)
     patch.setattr(garbage, "delete", delete)
 
 
@@ -264,6 +269,16 @@ def windows_reach_too_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(moving._Mover, "_take_in", lambda *_: None)
 
 
+def own_clock(patch: pytest.MonkeyPatch) -> None:
+    true = VfsBackend._written_ns
+
+    def written(backend: VfsBackend, path: str) -> int:
+        is_new = path.startswith(TEMPORARY)
+        return backend._vfs.now_us() * 1000 if is_new else true(backend, path)
+
+    patch.setattr(VfsBackend, "_written_ns", written)
+
+
 # Bugs of manifests; the model finds them in logs that have some.
 OF_MANIFESTS: dict[str, Patch] = {
     "manifests are garbage": manifests_are_garbage,
@@ -276,6 +291,10 @@ OF_MANIFESTS: dict[str, Patch] = {
 }
 MUTANTS: dict[str, Patch] = {
     **OF_MANIFESTS,
+    "what is old this machine's clock says": own_clock,
+    "a suspended machine believes its clock": lambda patch: patch.setattr(
+        VfsBackend, "_clocks", lambda backend: (backend._vfs.monotonic(), 0.0)
+    ),
     "exists means lost": create_as(exists_means_lost),
     "exists means won": create_as(exists_means_won),
     "a timeout means lost": create_as(timeout_means_lost),
@@ -398,6 +417,16 @@ def _by_reading(path: Path, test: Callable[[Store, Any], None]) -> None:
         test(store, vfs)
 
 
+def by_a_clock_that_is_ahead(path: Path) -> None:
+    path.mkdir()
+    test_backends.test_a_replacement_that_others_overtook_is_refused_whatever_the_clock_says(path)
+
+
+def by_a_suspended_machine(path: Path) -> None:
+    path.mkdir()
+    test_backends.test_a_replacement_on_a_machine_that_was_suspended_is_not_believed(path)
+
+
 def by_a_move_that_slept(path: Path) -> None:
     _by_reading(path, test_manifests.test_a_move_that_slept_commits_no_manifest_that_is_deleted)
 
@@ -412,6 +441,8 @@ def by_many_merges(_: Path) -> None:
 
 # Those that the model finds only after minutes; their own test finds them at once.
 DETECTORS = {
+    "what is old this machine's clock says": by_a_clock_that_is_ahead,
+    "a suspended machine believes its clock": by_a_suspended_machine,
     "gaps of a listing are skipped": by_a_lost_commit,
     "states share what they append": by_a_poll_that_fails,
     "a state is believed however old": by_an_idle_reader,

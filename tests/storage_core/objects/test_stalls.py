@@ -242,6 +242,35 @@ def test_a_deleted_log_is_collected_although_the_collector_crashes(
     assert values(other(vfs)) == []
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("at", ["replace_if", "get_ranges"])
+def test_two_collectors_at_once_need_no_second_try(
+    store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch, deleted: bool, at: str
+) -> None:
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
+    store.create_topic("other", 1)
+    for each in range(8):
+        stage = store.stage(f"job{each}")
+        stage.write(TOPIC, 0, columns_of([b"%d" % each]))
+        store.commit(f"job{each}", stage.finish())
+    if deleted:
+        store.delete_topic(TOPIC)
+    staged_elsewhere = store.stage("crashed")
+    staged_elsewhere.write("other", 0, columns_of([b"x"]))
+    staged_elsewhere.finish()
+    later(vfs, 3)
+    for nth in range(1, 2 if at == "replace_if" else 16):
+        first = other(vfs)
+        backend = first._engine._backend  # type: ignore[attr-defined]
+        before(backend, at, lambda: other(vfs).collect_garbage() and None, nth)
+        first.collect_garbage()
+    assert other(vfs).collect_garbage() == (0, 0)
+    assert values(other(vfs), topic="other") == []
+    assert errors(other(vfs)) == []
+    if not deleted:
+        assert values(other(vfs)) == [b"%d" % each for each in range(8)]
+
+
 @pytest.mark.row(45)
 def test_a_topic_whose_deletion_was_cut_off_is_gone_for_everybody(
     store: Store, vfs: FaultyVfs
