@@ -303,6 +303,24 @@ def test_a_small_append_opens_the_root_once_and_asks_for_the_topic_once(
     assert counted["pwritev"] == 4, "the lock's word twice, the frame, a slot of high watermarks"
 
 
+def test_an_append_to_a_store_opens_the_root_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: Counter[object] = Counter()
+    plain_open = os.open
+
+    def noting(path: Any, *arguments: Any, **named: Any) -> int:
+        opened[path] += 1
+        return plain_open(path, *arguments, **named)
+
+    with Store.open(tmp_path, create=True) as store:
+        store.create_topic(TOPIC)
+        store.append(TOPIC, 0, [b"first"])
+        monkeypatch.setattr(os, "open", noting)
+        store.append(TOPIC, 0, [b"second"])
+        assert opened[str(tmp_path)] == 1
+
+
 def test_a_task_opens_each_small_segment_once_whatever_the_number_of_partitions(
     tmp_path: Path, calls: Counter[str]
 ) -> None:

@@ -245,17 +245,18 @@ class Store(StoreMaintenance):
                 safe.
         """
         self._require_writable()
-        # Not config(): it checks all settings, which every append would pay for.
-        settings = self._require_partition(topic, partition).settings
-        columns = make_columns(
-            values,
-            keys,
-            timestamps,
-            headers,
-            now_us=self._vfs.now_us(),
-            max_record_bytes=settings.get("max_record_bytes", self._config.max_record_bytes),
-        )
-        return self._engine.append(topic, partition, columns)
+        with self._vfs.anchored():
+            # Not config(): it checks all settings, which every append would pay for.
+            settings = self._require_partition(topic, partition).settings
+            columns = make_columns(
+                values,
+                keys,
+                timestamps,
+                headers,
+                now_us=self._vfs.now_us(),
+                max_record_bytes=settings.get("max_record_bytes", self._config.max_record_bytes),
+            )
+            return self._engine.append(topic, partition, columns)
 
     def append_table(
         self, topic: str, data: TableLike, *, partition: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
@@ -35,13 +36,15 @@ class UrlVfs(MachineClock):
         """Only a write tells."""
         return True
 
+    def anchored(self) -> AbstractContextManager[None]:
+        """Nothing to open: every request names the whole URL."""
+        return nullcontext()
+
     def _no_files(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigError(
             f"{self._url} is an object store: it has no files. This works on directories only."
         )
 
-    anchored = open = close = fstat = pread = pwritev = truncate = fsync = begin_writeback = (
-        _no_files
-    )
+    open = close = fstat = pread = pwritev = truncate = fsync = begin_writeback = _no_files
     make_read_only = make_writable = send = map = stat = listdir = sizes = mkdir = _no_files
     rmdir = rename = link = unlink = fsync_dir = try_lock = unlock = _no_files

@@ -13,6 +13,7 @@ from storage_core.errors import IdentityError, TopicNotFoundError
 from storage_core.io.durable import create_file, read_file
 from storage_core.vfs import PosixVfs
 from storage_core.vfs.portable import Portable
+from storage_core.vfs.remote import UrlVfs
 from tests.support.stores import TOPIC, make_store, reopen, values
 
 
@@ -81,3 +82,8 @@ def test_a_topic_that_is_deleted_between_two_appends_is_noticed(tmp_path: Path) 
         other.create_topic(TOPIC)
         store.append(TOPIC, 0, [b"third"])
         assert values(other) == [b"third"]
+
+
+def test_a_store_at_a_url_has_no_root_to_open() -> None:
+    with UrlVfs("s3://bucket/log").anchored():
+        pass
