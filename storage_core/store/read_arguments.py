@@ -88,6 +88,16 @@ def _in_any_case(name: str, known: Container[str], schema: SchemaVersion) -> str
     return name.lower() if name.lower() in known else name
 
 
+def listed_segments(segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
+    """Segments that ``segments()`` returned."""
+    wanted = "a list of what segments() returned"
+    arguments.instance("segments", segments, Iterable, wanted)
+    listed = list(segments)
+    for segment in listed:
+        arguments.instance("segments", segment, SegmentInfo, wanted)
+    return listed
+
+
 def checked_slice(planned: tuple[SegmentInfo, int, int]) -> tuple[SegmentInfo, int, int]:
     """One of the ranges that a planner made."""
     if isinstance(planned, Sequence) and len(planned) == 3:

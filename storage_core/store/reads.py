@@ -56,7 +56,6 @@ else:
     predicates = LazyModule("storage_core.predicate.binder")
 
 READ_COLUMNS = tuple(READ_SCHEMA.names)
-_SEGMENTS = "a list of what segments() returned"
 
 
 class StoreReads(StoreRequests):
@@ -236,14 +235,10 @@ class StoreReads(StoreRequests):
             where: As for ``read_slices``.
             schema: As for ``read_slices``.
         """
-        arguments.instance("segments", segments, Iterable, _SEGMENTS)
+        listed = read_arguments.listed_segments(segments)
         reader = self._reader(topic, partition)
         selection = self.selection(topic, partition, (), schema, where)
-        found = []
-        for segment in segments:
-            arguments.instance("segments", segment, SegmentInfo, _SEGMENTS)
-            found.append(reader.may_match(segment, selection))
-        return found
+        return [reader.may_match(segment, selection) for segment in listed]
 
     def index_entries(
         self, topic: str, partition: int, segment: SegmentInfo
@@ -437,13 +432,9 @@ class StoreReads(StoreRequests):
         self, topic: str, partition: int, segments: Iterable[SegmentInfo]
     ) -> list[TimeBounds | None]:
         """Bounds of the timestamps of segments, from indexes; None where only frames can tell."""
-        arguments.instance("segments", segments, Iterable, _SEGMENTS)
+        listed = read_arguments.listed_segments(segments)
         reader = self._reader(topic, partition)
-        found = []
-        for segment in segments:
-            arguments.instance("segments", segment, SegmentInfo, _SEGMENTS)
-            found.append(reader.time_bounds(segment))
-        return found
+        return [reader.time_bounds(segment) for segment in listed]
 
     def groups(self) -> list[str]:
         """Consumer groups with committed offsets in this store."""
