@@ -7,7 +7,7 @@
 3. Write the intent. **This is the commit point**: from here on the commit happens, whichever
    process finishes it.
 4. Append small parts, link large ones into the log, and sync.
-5. Record the version in the ledger, then raise the high watermarks of each topic by one rename. It
+5. Record the version in the ledger, then raise the high watermarks of each topic in one step, which
    also publishes the schema of a typed topic that gets columns.
 6. Remove the intent, unlock, and delete the staging.
 
