@@ -54,16 +54,18 @@ class CursusDataSource(DataSource):
         """
         with one_line_errors():
             options = check_at_load(self.options)
-            typed = None if options is None else columns_of_query(options)
+            kept = catalog_options(self.options)
+            lower = {key.lower(): text for key, text in self.options.items()}
+            # A table, and a view with the option of writes, may be written before they are read.
+            written = kept is not None or "topic" in lower
+            typed = None if options is None else columns_of_query(options, written=written)
             if typed is None:
-                lower = {key.lower(): text for key, text in self.options.items()}
                 wanted = lower.get("includeheaders", "false").strip().lower() == "true"
                 found = read_schema(include_headers=wanted)
             else:
                 # Spark pickles this object after this call: a stream that begins with all columns
                 # can tell which ones are new.
                 found, self._loaded = typed
-            kept = catalog_options(self.options)
             return found if kept is None else with_origin(found, kept)
 
     def reader(self, schema: StructType) -> CursusReader:

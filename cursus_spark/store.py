@@ -15,6 +15,7 @@ from storage_core import (
     TopicNotFoundError,
 )
 from storage_core.arguments import local_path, store_url
+from storage_core.layouts.registry import LAYOUTS
 
 from .errors import CursusError, cursus_error
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:  # a task that reads does not import the options of writes, no
     from .options.write_options import StreamWriteOptions
 
 TopicPartition = tuple[str, int]
-_WITH_IDENTITY = ("native", "objects")
 
 
 class DriverStore(NamedTuple):
@@ -47,7 +47,7 @@ class DriverStore(NamedTuple):
     ) -> DriverStore:
         """What tasks need to know of a store; ``topic`` is None if the rows name theirs."""
         uuid = identity_of(store)
-        broker = uuid is None and store.layout not in _WITH_IDENTITY
+        broker = uuid is None and not LAYOUTS[store.layout].identity
         return cls(uuid, pins, broker and topic is None and not store.topics())
 
 

@@ -35,16 +35,32 @@ Schemas = Mapping[str, SchemaVersion]
 """The schemas of typed topics, by topic."""
 
 
-def columns_of_query(options: ReadOptions) -> tuple[StructType, Schemas] | None:
+def columns_of_query(
+    options: ReadOptions, *, written: bool = False
+) -> tuple[StructType, Schemas] | None:
     """The columns of typed topics, and their schemas; None for records topics.
 
-    What does not exist yet counts as a records topic: planning says what is missing.
+    A topic that does not exist counts as a records topic, with a warning: a stream whose topic was
+    deleted has to start before it can say so. What may be ``written`` first, such as a catalog
+    table, needs no store yet, and causes no warning.
+
+    Raises:
+        LayoutNotFoundError: there is no store to read.
     """
+    missing = list[TopicNotFoundError]()
     try:
         with open_for_read(options) as store:
-            schemas = schemas_of(store, _existing(store, options.subscription))
+            schemas = schemas_of(store, _existing(store, options.subscription), missing)
     except LayoutNotFoundError:
+        if not written:
+            raise
         schemas = {}
+    if missing and not schemas and not written:
+        _log.warning(
+            "%s Its columns are unknown, so this DataFrame has those of a records topic: key, "
+            "value, topic, partition, offset, timestamp, timestampType.",
+            missing[0],
+        )
     found = None
     if schemas:
         found = typed_schema(schemas, merge=options.merge_schema, metadata=options.include_metadata)
@@ -80,8 +96,12 @@ def _where(options: ReadOptions, schemas: Schemas) -> QueryWhere | None:
     return where_option.bind_where(options.where, schemas, merge=options.merge_schema)
 
 
-def schemas_of(store: Store, topics: Iterable[str]) -> dict[str, SchemaVersion]:
-    """The schemas of typed topics; none for records topics. A deleted topic is left out.
+def schemas_of(
+    store: Store, topics: Iterable[str], missing: list[TopicNotFoundError] | None = None
+) -> dict[str, SchemaVersion]:
+    """The schemas of typed topics; none for records topics.
+
+    A topic that does not exist is left out; ``missing`` gets its error.
 
     Raises:
         CursusError: some are typed and some are not.
@@ -95,8 +115,9 @@ def schemas_of(store: Store, topics: Iterable[str]) -> dict[str, SchemaVersion]:
                 records.append(topic)
             else:
                 typed[topic] = schema
-        except TopicNotFoundError:
-            continue
+        except TopicNotFoundError as error:
+            if missing is not None:
+                missing.append(error)
     if typed and records:
         raise cursus_error(
             "KINDS_DIFFER",

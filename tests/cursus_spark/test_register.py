@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.built_wheel import build_wheel
 from tests.support.paths import ROOT
+from tests.support.stores import make_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -127,7 +128,8 @@ def test_registering_causes_no_warning(tmp_path: Path, installed: bool) -> None:
         packages = tmp_path / "site"
         with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
             wheel.extractall(packages)
-    done = run(tmp_path, packages, PYSPARK_PYTHON=sys.executable)
+    make_store(tmp_path / "log").close()
+    done = run(tmp_path / "log", packages, PYSPARK_PYTHON=sys.executable)
     between = done.stderr.partition("REGISTER\n")[2].partition("REGISTERED")[0]
     assert "WARN" not in between
     assert "['key', 'value', 'topic'" in done.stdout

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cursus_spark.datasource import CursusDataSource
 from cursus_spark.errors import CursusError
 from cursus_spark.options.parse import check_at_load
 from tests.support.spark.dataframes import Log, one_line_error
+from tests.support.stores import make_store
 
 READ = {"path": "/data/log", "subscribe": "orders"}
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
@@ -156,3 +159,45 @@ def test_a_temporary_view_is_refused_when_it_is_made(log: Log) -> None:
     made = f"CREATE TEMP VIEW wrong_view USING cursus OPTIONS (path '{log.path}', subscribe ' ')"
     found = one_line_error(lambda: log.spark.sql(made))
     assert found.startswith("[CURSUS_OPTION_INVALID] No topics to subscribe to")
+
+
+def columns_at_load(path: Path, **options: str) -> list[str]:
+    return CursusDataSource({"path": str(path), **options}).schema().fieldNames()
+
+
+def test_load_without_a_store_is_an_error_before_any_column_is_asked_for(tmp_path: Path) -> None:
+    """With the columns of a records topic the next line would complain of a column instead."""
+    missing = tmp_path / "lgo"
+    make_store(tmp_path / "log").close()
+    with pytest.raises(CursusError) as caught:
+        columns_at_load(missing, subscribe="orders")
+    assert str(caught.value).startswith(
+        f"[CURSUS_LAYOUT_NOT_FOUND] {missing} does not exist. There is a store at {tmp_path}/log."
+    )
+
+
+@pytest.mark.parametrize("options", [{"topic": "orders"}, {"provider": "cursus", "topic": "t"}])
+def test_what_may_be_written_first_needs_no_store(
+    tmp_path: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    make_store(tmp_path / "log").close()
+    for name in ("missing", "log"):
+        assert columns_at_load(tmp_path / name, **options)[:2] == ["key", "value"]
+    assert not caplog.records
+
+
+def test_load_of_a_topic_that_is_not_there_warns_of_its_columns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make_store(tmp_path) as store:
+        store.create_topic("orders")
+    assert columns_at_load(tmp_path, subscribe="ordres")[:2] == ["key", "value"]
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        f"Topic 'ordres' does not exist in {tmp_path}. Topics found: orders, t. Its columns are "
+        "unknown, so this DataFrame has those of a records topic: key, value"
+    )
+    caplog.clear()
+    assert columns_at_load(tmp_path, subscribe="orders")[:2] == ["key", "value"]
+    assert columns_at_load(tmp_path, subscribePattern="o.*")[:2] == ["key", "value"]
+    assert not caplog.records

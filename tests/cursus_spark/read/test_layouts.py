@@ -98,6 +98,6 @@ def test_a_path_that_is_a_file_is_one_line(log: Log, tmp_path: Path) -> None:
     rows = log.frame([("x",)], "value string")
     reading = log.spark.read.format("cursus").option("subscribe", "orders")
     writing = rows.write.format("cursus").option("topic", "orders").mode("append")
-    for attempt in (reading.load(path).collect, lambda: writing.save(path)):
+    for attempt in (lambda: reading.load(path), lambda: writing.save(path)):
         found = one_line_error(attempt)
         assert found.startswith(f"[CURSUS_LAYOUT_NOT_FOUND] {path} is a file or inside one")

@@ -18,7 +18,7 @@ from storage_core import Store
 
 ROWS = StructType().add("value", "string")
 MISSING = (
-    r"LAYOUT_NOT_FOUND\] .*/log is empty or .* With createTopic=false a missing store is an error"
+    r"LAYOUT_NOT_FOUND\] .*/log does not exist.* With createTopic=false a missing store is an error"
 )
 
 
