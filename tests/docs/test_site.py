@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -57,6 +58,18 @@ def test_every_page_of_the_docs_is_there(site: Path) -> None:
     ]
     assert [str(page) for page in built if not page.is_file()] == []
     assert (site / "repository" / "CHANGELOG.html").is_file()
+
+
+def test_every_page_of_the_navigation_is_a_link_of_its_own_name(site: Path) -> None:
+    """A README among the pages of a section would otherwise hide behind the section's title."""
+    pages = re.findall(r"^      - ([^:]+): (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    text = (site / "index.html").read_text()
+    links = re.findall(
+        r'<a href="(\S+)\.html" class="md-nav__link">\s*<span[^>]*>(.*?)</span>', text, re.S
+    )
+    shown = {(html.unescape(name).strip(), page) for page, name in links}
+    assert len(pages) > 20
+    assert {(name, page.replace("README", "index")) for name, page in pages} - shown == set()
 
 
 def test_no_page_loads_anything_from_the_network(site: Path) -> None:
