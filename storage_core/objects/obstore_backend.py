@@ -94,7 +94,7 @@ class ObstoreBackend:
 
     def replace_if(self, key: str, data: Sequence[Buffer], tag: str | None) -> None:
         try:
-            self._put(key, data, "create" if tag is None else {"e_tag": tag})
+            self._put(key, data, "create" if tag is None else _condition(tag))
         except FileNotFoundError as error:
             if tag is None:
                 raise
@@ -116,7 +116,7 @@ class ObstoreBackend:
         try:
             if ranges is None:
                 found = self._library.get(self._store, key)
-                return Contents((memoryview(found.bytes()),), found.meta["e_tag"])
+                return Contents((memoryview(found.bytes()),), _tag_of(found.meta))
             return Contents(self._pieces(key, ranges))
         except self._errors as error:
             raise self._typed(error, key) from None
@@ -206,6 +206,18 @@ class ObstoreBackend:
                 text = text.replace(value, "***")
         text = _IN_ENDPOINT.sub("***@", _SECRET.sub(r"\1***", text))
         return text[:400].removesuffix(".")
+
+
+def _tag_of(meta: Mapping[str, Any]) -> str | None:
+    """What a replacement is conditional on: Google compares versions, the others tags."""
+    e_tag, version = meta["e_tag"] or "", meta["version"] or ""
+    return f"{version}\n{e_tag}" if e_tag or version else None
+
+
+def _condition(tag: str) -> dict[str, str]:
+    """The inverse of ``_tag_of``, as the library wants it."""
+    version, _, e_tag = tag.partition("\n")
+    return {name: text for name, text in (("e_tag", e_tag), ("version", version)) if text}
 
 
 def cloud_environment() -> list[tuple[str, str]]:

@@ -1,16 +1,19 @@
 """A small server with S3's interface, in a thread: right, or wrong in a way that real servers are.
 
-Real servers that fail the semantics gate are large to install. This one has their faults on demand,
-so that the gate meets them over a real connection in every run.
+It speaks Google's as well, which has numbers of generations in the place of tags. Real servers that
+fail the semantics gate are large to install. This one has their faults on demand, so that the gate
+meets them over a real connection in every run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -39,6 +42,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((LOOPBACK.address, 0), _Handler)
         self.fault = fault
         self.objects: dict[str, bytes] = {}
+        self.generations: dict[str, int] = {}
         self.listed: dict[str, bytes] = {}
         self.lock = threading.Lock()
         self.requests: Counter[str] = Counter()
@@ -54,6 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def _key(self) -> str:
         return unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").lstrip("/")
+
+    @property
+    def _generation(self) -> str:
+        return str(self.server.generations.get(self._key, 0))
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -75,11 +83,14 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             with server.lock:
                 status = self._put(body, allowed=self._allowed())
-        self._answer(status, ETag=_tag(body))
+        self._answer(status, ETag=_tag(body), x_goog_generation=self._generation)
 
     def _allowed(self) -> bool:
         """Whether the conditions of the request hold."""
         fault, found = self.server.fault, self.server.objects.get(self._key)
+        generation = self.headers.get("x-goog-if-generation-match")
+        if generation is not None and fault != "conditions are ignored":
+            return int(generation) == (0 if found is None else self.server.generations[self._key])
         if self.headers.get("If-None-Match") == "*":
             ignored = fault in ("conditions are ignored", "creates are ignored")
             return found is None or ignored
@@ -92,6 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not allowed:
             return 412
         self.server.objects[self._key] = body
+        self.server.generations[self._key] = next(_generations)
         return 200
 
     def do_GET(self) -> None:
@@ -105,7 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = self.headers.get("Range")
         if asked is None:
-            self._answer(200, found, ETag=_tag(found), Last_Modified=_MOMENT)
+            generation = self._generation
+            self._answer(
+                200, found, ETag=_tag(found), Last_Modified=_MOMENT, x_goog_generation=generation
+            )
             return
         first, _, last = asked.removeprefix("bytes=").partition("-")
         end = min(int(last) + 1 if last else len(found), len(found))
@@ -166,6 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(204)
 
 
+_generations = itertools.count(1_700_000_000_000_000)
 _MOMENT = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
@@ -198,3 +214,15 @@ def small_server(fault: str = "", requests: Counter[str] | None = None) -> Itera
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def as_google(options: Mapping[str, str]) -> dict[str, str]:
+    """The storage options that reach the same server by ``gs://``."""
+    account = {
+        "gcs_base_url": options["endpoint"],
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": SECRET,
+        "private_key_id": "",
+    }
+    return {"service_account_key": json.dumps(account), "allow_http": "true"}

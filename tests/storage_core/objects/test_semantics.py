@@ -10,8 +10,8 @@ from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.semantics import semantics_problems
 from storage_core.store import open_directory as promises
 from tests.support.object_server import BUCKET
-from tests.support.small_s3 import FAULTS, small_server
-from tests.support.stores import values
+from tests.support.small_s3 import FAULTS, as_google, small_server
+from tests.support.stores import errors, values
 
 pytest.importorskip("obstore", reason="the extra [objects] is not installed")
 FOUND = {
@@ -31,6 +31,26 @@ def test_a_server_that_keeps_its_promises_gets_a_store() -> None:
         store.append("t", 0, [b"a"])
         assert values(Store.open(store.path, storage=options), topic="t") == [b"a"]
         assert promises.semantics_problems(store.path, StoreConfig(), options, rounds=5) == []
+
+
+def test_a_store_lives_in_a_bucket_of_google() -> None:
+    """Its conditions are about generations, not about tags."""
+    with small_server() as options:
+        google = as_google(options)
+        store = Store.open(f"gs://{BUCKET}/log", create=True, storage=google)
+        store.create_topic("t")
+        store.append("t", 0, [b"a"])
+        store.commit_offsets("g", {"t": {0: 1}})
+        store.commit_offsets("g", {"t": {0: 0}})
+        again = Store.open(store.path, storage=google)
+        assert (values(again, topic="t"), errors(again)) == ([b"a"], [])
+        assert again.committed_offsets("g") == {"t": {0: 0}}
+        assert promises.semantics_problems(store.path, StoreConfig(), google, rounds=5) == []
+
+
+def test_a_bucket_of_google_that_ignores_generations_gets_no_store() -> None:
+    with small_server("conditions are ignored") as options, pytest.raises(StoreSemanticsError):
+        Store.open(f"gs://{BUCKET}/log", create=True, storage=as_google(options))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
