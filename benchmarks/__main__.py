@@ -16,6 +16,7 @@ import os
 import pkgutil
 import platform
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size_name = "tiny" if chosen.tiny else "quick" if chosen.quick else "full"
     sizes = {"tiny": data.TINY, "quick": data.QUICK, "full": data.FULL}[size_name]
     rows: list[Row] = []
+    failed: list[str] = []
     with data.workspace() as directory:
         around = environment(directory, size_name)
         _warn_of_surroundings(around)
@@ -98,17 +100,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in chosen.names or benchmarks(on_request=False):
             print(f"· {name}", file=sys.stderr)
             (directory / name).mkdir()
-            for row in known[name](sizes, directory / name):
-                print(f"  {row.what}: {row.ratio:.2f} {row.verdict}", file=sys.stderr)
-                rows.append(row)
-                save(rows, around, chosen.results, kept.name)  # kept if it is interrupted
+            try:
+                for row in known[name](sizes, directory / name):
+                    print(f"  {row.what}: {row.ratio:.2f} {row.verdict}", file=sys.stderr)
+                    rows.append(row)
+                    save(rows, around, chosen.results, kept.name)  # kept if it is interrupted
+            except Exception:
+                traceback.print_exc()
+                failed.append(name)
     print(table(rows))
     if sizes is not data.FULL:
         print("The bars are meant for the full size; this run was smaller.")
     if any(row.noisy for row in rows):
         print(f"noisy: the median was more than {NOISY_VARIATION:.0%} slower than the best round.")
     print(f"Kept in {kept}")
-    return 0
+    if failed:
+        print(f"Failed: {', '.join(failed)}. The rows of the others are complete.")
+    return 1 if failed else 0
 
 
 def _warn_of_surroundings(around: dict[str, object]) -> None:

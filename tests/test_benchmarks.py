@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +13,7 @@ import pytest
 from benchmarks import chart, data
 from benchmarks.__main__ import benchmarks, main
 from benchmarks.growth import exponent
-from benchmarks.measure import Bar, Samples, interleaved, speed_row, table, time_row
+from benchmarks.measure import Bar, Row, Samples, interleaved, speed_row, table, time_row
 from benchmarks.processor_time import TICKS, Used, used_by, work_between
 
 AROUND = {
@@ -67,6 +68,26 @@ def test_a_benchmark_runs_and_leaves_nothing_behind(
     printed = capsys.readouterr().out
     assert [what for what in shown if what not in printed] == []
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_benchmark_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = time_row("x", Samples((1.0,)), Samples((2.0,)), None)
+
+    def breaking(sizes: data.Sizes, directory: Path) -> Iterator[Row]:  # noqa: ARG001
+        yield row
+        raise TimeoutError("the broker does not answer")
+
+    found = {"breaking": breaking, "sound": lambda sizes, directory: iter([row])}  # noqa: ARG005
+    monkeypatch.setattr("benchmarks.__main__.benchmarks", lambda **_: found)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "work"))
+    assert main(["--tiny", "--results", str(tmp_path / "results")]) == 1
+    shown = capsys.readouterr()
+    assert "TimeoutError: the broker does not answer" in shown.err
+    assert "Failed: breaking" in shown.out
+    (kept,) = (tmp_path / "results").iterdir()
+    assert len(json.loads(kept.read_text())["rows"]) == 2
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(
