@@ -1,7 +1,13 @@
 """Brokers' files of records of 1 to 2,000 bytes: nothing about one record says where the next is.
 
 Compared with a scalar walker in C, which copies each payload, and with plain writes of the same
-bytes. The brokers themselves are not part of this repository.
+bytes. The brokers themselves are not part of this repository. They were measured once on two cores
+(200 MB, warm, best of 3), before most of today's code for these files was written:
+
+- RustLog read sealed files at 2.9 GB/s (ours then 2.05) and appended unsynced at 646 MB/s (350).
+- cursus appended with a sync for each batch at 293 MB/s in batches of 1,000 records (242). Ours was
+  1.8 times as fast in batches of 10,000, and read at 1.03 to 1.5 times its speed.
+- Our first read without an index had half of their speed.
 """
 
 from __future__ import annotations
