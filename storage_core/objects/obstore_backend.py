@@ -1,8 +1,8 @@
 """Objects in S3, Google Cloud Storage or Azure, by the library ``obstore``.
 
-The library is imported at the first call: it must not be used in a process that forks afterwards.
-It repeats no call by itself, because a create that is repeated unseen finds its own object. No
-error shows a credential.
+The library is imported at the first call. In a process that is forked after it, every call would
+wait for ever: so it raises. The library repeats no call by itself, because a create that is
+repeated unseen finds its own object. No error shows a credential.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _CLIENT_OPTIONS = frozenset(
     "pool_idle_timeout pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes "
     "timeout user_agent".split()
 )
+# The process that has used the library.
+_process: int | None = None
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 
@@ -49,8 +51,13 @@ class ObstoreBackend:
     def name(self) -> str:
         return self._url
 
-    @cached_property
+    @property
     def _library(self) -> Any:
+        _require_no_fork()
+        return self._imported
+
+    @cached_property
+    def _imported(self) -> Any:
         try:
             return importlib.import_module("obstore")
         except ImportError as error:
@@ -206,6 +213,17 @@ class ObstoreBackend:
                 text = text.replace(value, "***")
         text = _IN_ENDPOINT.sub("***@", _SECRET.sub(r"\1***", text))
         return text[:400].removesuffix(".")
+
+
+def _require_no_fork() -> None:
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    if _process != os.getpid():
+        raise ConfigError(
+            "an object store was used before this process was forked, and the library obstore does "
+            "not work in the child. Start processes by spawn, or use no store before the fork."
+        )
 
 
 def _tag_of(meta: Mapping[str, Any]) -> str | None:

@@ -5,8 +5,9 @@ exists. The directory is synced before the call returns. A crash leaves at most 
 
 A file system has no conditional replacement. A key that ``replace_if`` writes is therefore a
 directory ``<key>~`` of numbered versions: the highest is the object, its number is the tag, and the
-next number is created by a link. Old versions are removed after a minute, when no replacement can
-be under way that does not know them.
+next number is created by a link. Old versions are removed after five minutes, when no replacement
+can be under way that does not know them: its writer gives up after half a minute, and its listing
+may be a minute old, as an NFS client keeps it.
 
 What is old, the clock of the file system says: a machine whose own clock is ahead must not remove
 what others have just written.
@@ -27,7 +28,7 @@ from .backend import Contents, ObjectInfo
 
 TEMPORARY = "tmp"
 _VERSIONS = "~"
-_KEPT_NS = 60 * 10**9
+_KEPT_NS = 300 * 10**9
 _LONGEST_REPLACEMENT_S = 30.0
 # No writer takes so long between the file in ``tmp/`` and its name.
 _ABANDONED_NS = 3600 * 10**9

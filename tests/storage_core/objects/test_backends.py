@@ -316,6 +316,9 @@ def test_old_temporary_files_and_versions_are_swept(tmp_path: Path) -> None:
         backend.replace_if("groups/g", [b"%d" % number], tag)
     vfs.clock_us = PosixVfs(tmp_path).now_us() + 2 * 3600 * 10**6
     assert backend.sweep() == 0, "the clock of the file system counts"
+    aged(tmp_path / "groups/g~", 200)
+    replaced(backend, "groups/g", b"next")
+    assert len(os.listdir(tmp_path / "groups/g~")) == 5, "a listing of NFS may not know them"
     aged(tmp_path / TEMPORARY, 2 * 3600)
     aged(tmp_path / "groups/g~", 2 * 3600)
     assert backend.sweep() == 1

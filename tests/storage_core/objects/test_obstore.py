@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -85,6 +88,35 @@ def test_a_store_lives_in_a_bucket(server: Options) -> None:
     assert (other.topics(), errors(other)) == (["rows", "t"], [])
     other.delete_topic("rows")
     assert store.topics() == ["t"]
+
+
+_FORKING = """
+import json, os, signal, sys
+from storage_core import Store
+from storage_core.errors import ConfigError
+url, options = sys.argv[1], json.loads(sys.argv[2])
+store = Store.open(url, storage=options)
+assert store.topics() == ["t"]
+if os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+signal.alarm(20)
+for use in (store.topics, lambda: Store.open(url, storage=options)):
+    try:
+        use()
+    except ConfigError as error:
+        print(error)
+"""
+
+
+def test_a_process_that_was_forked_after_a_use_gets_an_error_and_does_not_hang(
+    server: Options,
+) -> None:
+    store = make(server)
+    child = subprocess.run(
+        [sys.executable, "-c", _FORKING, store.path, json.dumps(dict(server))],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (child.returncode, child.stdout.count("Start processes by spawn")) == (0, 2), child
 
 
 def test_a_large_append_is_read_in_ranges(server: Options) -> None:
