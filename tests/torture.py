@@ -23,7 +23,7 @@ from tests.support.fault_rows import documented
 from tests.support.sizes import EVERY_FIGURE, SEED, SPARK_ROUNDS
 
 PARTS = ["tests/crash", "tests/fuzz", "tests/properties", "tests/security"]
-SECOND_LANE = ["tests/fuzz", "tests/properties"]
+BESIDE = ["tests/fuzz", "tests/properties"]
 # Spark's tests have a process of their own: its Py4J takes no descriptor above 1023. And their own
 # time, because its workers give up when they do not get a processor soon.
 SPARK = ["tests/cursus_spark", "-m", "row or chaos"]
@@ -109,8 +109,8 @@ def main() -> int:
     if sys.argv[1:]:
         passed = run_side_by_side([sys.argv[1:]], rows)
     else:
-        others = [f"--ignore={path}" for path in (SPARK[0], *SECOND_LANE)]
-        passed = run_side_by_side([["tests", *others], SECOND_LANE], rows)
+        others = [f"--ignore={path}" for path in (SPARK[0], *BESIDE)]
+        passed = run_side_by_side([["tests", *others], BESIDE], rows)
         for _ in range(SPARK_ROUNDS):
             passed &= run_side_by_side([SPARK], rows)
     print(rows.describe())

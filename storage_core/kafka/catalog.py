@@ -78,7 +78,7 @@ class KafkaCatalog:
         """Raise unless the partition is in this directory.
 
         Raises:
-            PartitionNotFoundError: it is on another disk or another broker, or behind a link.
+            PartitionNotFoundError: it is on another disk or another broker, or a link.
         """
         numbers = self.partitions(of.topic)
         if of.partition in numbers:

@@ -20,7 +20,7 @@ from storage_core.brokers.engine import BrokerEngine
 from storage_core.brokers.log import RowLog
 from storage_core.engine.base import BaseEngine
 from storage_core.errors import DamagedLogError, ForeignRecordsError, InvalidCommitError
-from tests.crash.broker_stories import CONFIG, Place, Story, Told, Writer
+from tests.crash.broker_stories import CONFIG, Answers, Place, Story, Writer
 from tests.crash.disk import Choice, Choose, Item, kept, lost
 from tests.crash.explorer import choices
 from tests.crash.recording import MemoryVfs
@@ -48,7 +48,7 @@ class BrokerExplorer:
     def run(self, story: Story) -> None:
         made = MemoryVfs()
         Store(made, CONFIG, self.layout).create_topic("t", 2)
-        vfs, told = made.power_cut(kept, made.boot), Told()
+        vfs, answers = made.power_cut(kept, made.boot), Answers()
         calls = 0
 
         def explore(kind: str, path: str) -> None:
@@ -57,19 +57,19 @@ class BrokerExplorer:
             vfs.hook = None
             where = f"call {calls} ({kind} {path})"
             if kind == "end" or self.likely == 1 or self.rng.random() < self.likely:
-                self._cut(vfs, told, where)
-                self._killed(vfs, told.copy(), f"{where}, killed")
+                self._cut(vfs, answers, where)
+                self._killed(vfs, answers.copy(), f"{where}, killed")
             vfs.hook = explore
 
         vfs.hook = explore
-        story(Writer(vfs, self.layout, told))
+        story(Writer(vfs, self.layout, answers))
         explore("end", "")
 
-    def _cut(self, vfs: MemoryVfs, told: Told, where: str) -> None:
+    def _cut(self, vfs: MemoryVfs, answers: Answers, where: str) -> None:
         for number, choice in enumerate(self._choices(vfs)):
             choose: Choose = lambda _, choice=choice: choice  # type: ignore[misc]  # noqa: E731
             left = vfs.power_cut(choose, self.rng.randbytes(16))
-            self._guarded(f"{where}, cut {number}", partial(self._check, left, told.copy()))
+            self._guarded(f"{where}, cut {number}", partial(self._check, left, answers.copy()))
 
     def _choices(self, vfs: MemoryVfs) -> Iterator[Choice]:
         """Nothing, everything, and what a power cut may leave in between."""
@@ -78,54 +78,54 @@ class BrokerExplorer:
         yield kept(items)
         yield from choices(items, self.rng, self.samples)
 
-    def _killed(self, vfs: MemoryVfs, told: Told, where: str) -> None:
+    def _killed(self, vfs: MemoryVfs, answers: Answers, where: str) -> None:
         """Another comes after a kill, writes, perhaps is killed too; then the power is cut."""
         left = vfs.kill()
         left.crash_after = self.rng.choice((None, None, self.rng.randrange(60)))
 
         def write_on() -> None:
-            writer = Writer(left, self.layout, told)
+            writer = Writer(left, self.layout, answers)
             try:
                 if self.rng.random() < 0.3:
                     writer.create("u", 2)
                 for topic in writer.store.topics():
                     for partition in range(writer.store.topic(topic).partitions):
                         size = self.rng.choice((1, 3000))
-                        value = b"later %d" % sum(map(len, told.tried.values()))
+                        value = b"later %d" % sum(map(len, answers.tried.values()))
                         writer.append(topic, partition, value.ljust(size, b"."))
             except CrashError:
                 pass
             left.crash_after = None
 
         self._guarded(where, write_on)
-        self._cut(left, told, where)
+        self._cut(left, answers, where)
 
-    def _check(self, vfs: MemoryVfs, told: Told, depth: int = 0) -> None:
+    def _check(self, vfs: MemoryVfs, answers: Answers, depth: int = 0) -> None:
         self.states += 1
         if self.rng.random() < 0.3:
             vfs.crash_after = self.rng.randrange(1, 40)
             try:
-                self._recover(vfs, told)
+                self._recover(vfs, answers)
             except CrashError:
                 vfs.crash_after = None
                 vfs = self._power_cut(vfs)
             vfs.crash_after = None
-        store = self._recover(vfs, told)
+        store = self._recover(vfs, answers)
         found = self._look(store)
-        self._check_records(found, told)
-        self._check_description(vfs, told)
-        self._write_on(store, found, told)
+        self._check_records(found, answers)
+        self._check_description(vfs, answers)
+        self._write_on(store, found, answers)
         if depth < 2 and self.rng.random() < 0.4:
-            self._check(self._power_cut(vfs), told, depth + 1)
+            self._check(self._power_cut(vfs), answers, depth + 1)
 
     def _power_cut(self, vfs: MemoryVfs) -> MemoryVfs:
         choice = self.rng.choice(list(self._choices(vfs)))
         return vfs.power_cut(lambda _: choice, self.rng.randbytes(16))
 
-    def _write_on(self, store: Store, found: View, told: Told) -> None:
+    def _write_on(self, store: Store, found: View, answers: Answers) -> None:
         """Whoever comes later can write where the log ends, unless its end is damaged."""
         for (topic, partition), (start, values) in found.items():
-            tried = told.tried.setdefault((topic, partition), [])
+            tried = answers.tried.setdefault((topic, partition), [])
             value = b"next %d" % len(tried)
             value = value.ljust(self.rng.choice((1, 3000)), b".")
             try:
@@ -136,12 +136,12 @@ class BrokerExplorer:
             tried.append(value)
             # Not at the end if the broker's high watermark hides what nobody was promised.
             assert written.start >= start + len(values), f"{topic}-{partition} goes on too early"
-            told.acked[topic, partition, written.start] = value
+            answers.acked[topic, partition, written.start] = value
 
-    def _recover(self, vfs: MemoryVfs, told: Told) -> Store:
+    def _recover(self, vfs: MemoryVfs, answers: Answers) -> Store:
         """As a writer does that comes next; some drivers try their commit again, or give up."""
         store = Store(vfs, self.rng.choice((CONFIG, LARGER)), self.layout)
-        for job in told.jobs:
+        for job in answers.jobs:
             if self.rng.random() < 0.2:
                 try:
                     store.commit(job.job, job.parts, app="app", version=job.version)
@@ -169,29 +169,29 @@ class BrokerExplorer:
                 found[topic, partition] = (start, values)
         return found
 
-    def _check_records(self, found: View, told: Told) -> None:
-        for topic, partitions in told.topics.items():
+    def _check_records(self, found: View, answers: Answers) -> None:
+        for topic, partitions in answers.topics.items():
             there = sum(place[0] == topic for place in found)
             assert there >= partitions, f"{topic} has {there} partitions"
-        for (topic, partition, offset), value in told.acked.items():
+        for (topic, partition, offset), value in answers.acked.items():
             start, values = found.get((topic, partition), (0, []))
             if offset < start:
-                assert start <= told.starts.get((topic, partition), 0), f"starts at {start}"
+                assert start <= answers.starts.get((topic, partition), 0), f"starts at {start}"
                 continue
             here = values[offset - start] if offset < start + len(values) else None
             assert here == value, f"{topic}-{partition}@{offset}: {here!r}, not {value!r}"
         everything = [value for _, values in found.values() for value in values]
-        for job in told.jobs:
+        for job in answers.jobs:
             count = {everything.count(value) for values in job.values.values() for value in values}
             assert count in ({0}, {1}), f"{job.job} is there in part, or twice: {count}"
-        assert told.gone.isdisjoint(everything), "what was given up or deleted is there again"
+        assert answers.gone.isdisjoint(everything), "what was given up or deleted is there again"
 
-    def _check_description(self, vfs: MemoryVfs, told: Told) -> None:
+    def _check_description(self, vfs: MemoryVfs, answers: Answers) -> None:
         """A cursus broker does not start over topics that it cannot name."""
         file = vfs.top.files().get("__topic_metadata.json")
         if file is not None:
             described = {entry["name"]: entry for entry in json.loads(file.data)["topics"]}
-            for topic, partitions in told.topics.items():
+            for topic, partitions in answers.topics.items():
                 assert described[topic]["partitions"] >= partitions, f"{topic} is not described"
 
     def _guarded(self, where: str, check: Callable[[], None]) -> None:
@@ -225,12 +225,12 @@ def killed_makers(layout: str) -> None:
             Store(beside, CONFIG, layout).append("u", 0, [b"acknowledged"])
             left = Store(beside.power_cut(lost, b"the next boot..."), CONFIG, layout)
             assert left.offsets("u", 0).end == 1, f"killed at {calls}: a record is lost"
-        told = Told()
-        writer = Writer(vfs, layout, told)
+        answers = Answers()
+        writer = Writer(vfs, layout, answers)
         writer.create("u", 2)
         left = Store(vfs.power_cut(lost, b"the next boot..."), CONFIG, layout)
         there = left.topic("u").partitions
-        assert there >= told.topics["u"], f"killed at {calls}: {there} partitions are left"
+        assert there >= answers.topics["u"], f"killed at {calls}: {there} partitions are left"
         job, again = (writer.stage(1, {("u", 0): [value]}) for value in (b"once", b"twice"))
         writer.commit(job)
         for choose in (lost, names_alone):
@@ -247,7 +247,7 @@ def deleted_topics(layout: str) -> None:
         AssertionError: it did.
     """
     vfs = MemoryVfs()
-    writer = Writer(vfs, layout, Told())
+    writer = Writer(vfs, layout, Answers())
     writer.create("u", 1)
     writer.append("u", 0, b"old")
     writer.store.delete_topic("u")
@@ -265,7 +265,7 @@ def rewound_commits(layout: str) -> None:
     """
     records = [(b"%d" % number).ljust(2000, b".") for number in range(5)]
     vfs = MemoryVfs()
-    writer = Writer(vfs, layout, Told())
+    writer = Writer(vfs, layout, Answers())
     writer.create("u", 1)
     writer.append("u", 0, b"before")
     job = writer.stage(1, {("u", 0): records})
@@ -324,7 +324,7 @@ def foreign_records(layout: str) -> None:
     calls, done = 0, False
     while not done:
         vfs = MemoryVfs()
-        writer = Writer(vfs, layout, Told())
+        writer = Writer(vfs, layout, Answers())
         writer.create("u", 1)
         writer.append("u", 0, b"before")
         job = writer.stage(1, {("u", 0): [b"ours".ljust(2000, b".")] * 3})

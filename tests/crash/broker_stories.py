@@ -27,7 +27,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Told:
+class Answers:
     """What the outside world knows."""
 
     acked: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Told:
         self.topics.pop(topic, None)
         self.jobs.clear()
 
-    def copy(self) -> Told:
+    def copy(self) -> Answers:
         tried = {place: list(values) for place, values in self.tried.items()}
         return replace(
             self,
@@ -64,24 +64,24 @@ class Told:
 class Writer:
     """A writer that notes what it was answered."""
 
-    def __init__(self, vfs: MemoryVfs, layout: str, told: Told) -> None:
-        self.vfs, self.layout, self.told = vfs, layout, told
+    def __init__(self, vfs: MemoryVfs, layout: str, answers: Answers) -> None:
+        self.vfs, self.layout, self.answers = vfs, layout, answers
         self.store = Store(vfs, CONFIG, layout)
         self.staged = 0
 
     def create(self, topic: str, partitions: int) -> None:
         made = self.store.create_topic(topic, partitions, exist_ok=True)
-        self.told.topics[topic] = made.partitions
+        self.answers.topics[topic] = made.partitions
 
     def append(self, topic: str, partition: int, *values: bytes, first: int | None = None) -> None:
         """Append records; with ``first`` they bring their offsets along."""
-        self.told.tried.setdefault((topic, partition), []).extend(values)
+        self.answers.tried.setdefault((topic, partition), []).extend(values)
         columns = columns_of(list(values))
         if first is not None:
             columns = replace(columns, offsets=np.arange(first, first + len(values)))
         written = self.store.append_columns(topic, partition, columns)
         for offset, value in zip(range(written.start, written.end), values, strict=True):
-            self.told.acked[topic, partition, offset] = value
+            self.answers.acked[topic, partition, offset] = value
 
     def stage(self, version: int, values: dict[Place, list[bytes]]) -> Job:
         self.staged += 1
@@ -92,14 +92,14 @@ class Writer:
         return Job(job, version, values, tuple(stage.finish()))
 
     def commit(self, job: Job) -> None:
-        self.told.jobs.append(job)
+        self.answers.jobs.append(job)
         result = self.store.commit(job.job, job.parts, app="app", version=job.version)
         for place, offsets in result.offsets.items():
             for n, value in enumerate(job.values[place]):
-                self.told.acked[*place, offsets.start + n] = value
+                self.answers.acked[*place, offsets.start + n] = value
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        self.told.starts[topic, partition] = offset
+        self.answers.starts[topic, partition] = offset
         self.store.delete_records(topic, {partition: offset})
 
 
@@ -125,7 +125,7 @@ def commits(writer: Writer) -> None:
     job = writer.stage(2, {("t", 0): large, ("t", 1): [b"b1"]})
     writer.commit(job)
     given_up = writer.stage(3, {("t", 0): [b"never"]})
-    writer.told.gone.add(b"never")
+    writer.answers.gone.add(b"never")
     writer.store.abort(given_up.job, app="app")
     writer.append("t", 0, b"behind")
 
@@ -135,7 +135,7 @@ def topics(writer: Writer) -> None:
     writer.create("u", 1)
     writer.append("u", 0, b"u0")
     writer.store.add_partitions("u", 2)
-    writer.told.topics["u"] = 2
+    writer.answers.topics["u"] = 2
     writer.append("u", 1, b"u1")
     writer.commit(writer.stage(1, {("t", 0): [b"c0"], ("u", 1): [b"c1"]}))
 
@@ -144,9 +144,9 @@ def recreated(writer: Writer) -> None:
     """A topic is deleted, another of its name takes the same versions, and they count once."""
     writer.create("u", 1)
     writer.commit(writer.stage(1, {("u", 0): [b"old"]}))
-    writer.told.forget("u")
+    writer.answers.forget("u")
     writer.store.delete_topic("u")
-    writer.told.gone.add(b"old")
+    writer.answers.gone.add(b"old")
     writer.create("u", 1)
     writer.commit(writer.stage(2, {("t", 0): [b"t"], ("u", 0): [b"new"]}))
 

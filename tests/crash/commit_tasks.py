@@ -116,7 +116,7 @@ def delete_after(talk: TextIO, path: str, topic: str, until: int, keep: int) -> 
     talk.flush()
 
 
-def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
+def commit_on_command(talk: TextIO, path: str, job: str, app: str) -> None:
     """Stage, wait for a line, commit version 1 of ``app``; say whether it was there before."""
     store, _ = open_quickly(path)
     parts = stage(store, job, job, 1, COMMIT)
@@ -128,4 +128,4 @@ def commit_as_told(talk: TextIO, path: str, job: str, app: str) -> None:
     talk.flush()
 
 
-TASKS = (append_in_turn, commit_and_die, commit_as_told, commit_times, delete_after)
+TASKS = (append_in_turn, commit_and_die, commit_on_command, commit_times, delete_after)

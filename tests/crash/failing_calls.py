@@ -309,8 +309,8 @@ def _try(name: str, base: MemoryVfs, calls: list[str], *faults: Fault) -> list[s
         vfs, history, _ = play(base, STORIES[name], *faults)
         aftermath(vfs, history, Random(faults[0].nth))
     except Exception as error:
-        told = ", ".join(f"call {nth} ({calls[nth - 1]}) {how}" for nth, how in faults)
-        return [f"{name}, {told}: {type(error).__name__}: {error}"]
+        where = ", ".join(f"call {nth} ({calls[nth - 1]}) {how}" for nth, how in faults)
+        return [f"{name}, {where}: {type(error).__name__}: {error}"]
     return []
 
 
@@ -329,8 +329,8 @@ def cuts_after_a_failure(name: str) -> tuple[int, list[str]]:
             try:
                 check_recovered(cut, recover(cut, history, Random(nth)), history)
             except Exception as error:
-                told = f"{name}, full at call {nth}, cut {behind} calls behind"
-                violations.append(f"{told}: {type(error).__name__}: {error}")
+                where = f"{name}, full at call {nth}, cut {behind} calls behind"
+                violations.append(f"{where}: {type(error).__name__}: {error}")
     return len(known), violations
 
 

@@ -255,7 +255,7 @@ class World:
         for place, offsets in result.offsets.items():
             for n, value in enumerate(txn.values[place]):
                 self.history.acked[*place, offsets.start + n] = value
-            self.settle(*place, offsets.start)
+            self.mark_durable(*place, offsets.start)
         for topic, partition in txn.values:
             if partition == COLUMNS:
                 self.acknowledge_columns(topic)
@@ -267,7 +267,7 @@ class World:
         self.store.commit_offsets(group, {topic: {partition: offset}})
         self.history.groups[at] = (offset, offset)
 
-    def settle(self, topic: str, partition: int, upto: int) -> None:
+    def mark_durable(self, topic: str, partition: int, upto: int) -> None:
         """A commit, or another policy, made durable what stood there; what came after is lost."""
         for at in [at for at in self.history.unsynced if at[:2] == (topic, partition)]:
             value = self.history.unsynced.pop(at)

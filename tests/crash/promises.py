@@ -98,8 +98,8 @@ def keep(name: str, *, killed: bool = False) -> int:
             with suppress(CrashError):
                 promise.act(vfs)
             vfs = vfs.kill()
-        told = f"{name}, killed at {calls}" if killed else name
-        found += _keep(promise, vfs, told, first)
+        run_name = f"{name}, killed at {calls}" if killed else name
+        found += _keep(promise, vfs, run_name, first)
     return found
 
 
@@ -137,8 +137,8 @@ def _keep(promise: Promise, vfs: MemoryVfs, where: str, first: object) -> int:
     explore("end", "")
     vfs.hook = None
     after = promise.read(vfs)
-    for told, value in during:
-        assert value in (first, before, after) or first is None, f"{told}: {value}"
-    for told, value in seen:
-        assert value == after, f"{told}: {value}, not {after}"
+    for run_name, value in during:
+        assert value in (first, before, after) or first is None, f"{run_name}: {value}"
+    for run_name, value in seen:
+        assert value == after, f"{run_name}: {value}, not {after}"
     return len(during) + len(seen)

@@ -121,7 +121,7 @@ def syncs_from_now_on(world: World) -> None:
         world.append_lazily("t", number % 2, (b"lazy-%d" % number).ljust(2 * BIG, b"."))
     world.store.alter_topic("t", fsync="batch")
     for partition in range(2):
-        world.settle("t", partition, 2)
+        world.mark_durable("t", partition, 2)
         world.append("t", partition, b"synced-%d" % partition)
 
 

@@ -149,9 +149,9 @@ def test_no_bit_of_the_watermark_shows_readers_a_wrong_end(tmp_path: Path) -> No
 @pytest.mark.row(16, 21)
 def test_no_bit_of_a_deletion_marker_brings_its_segment_back(tmp_path: Path) -> None:
     two_segments(tmp_path)
-    tomb = segment(tmp_path, 0, ".tomb")
+    marker = segment(tmp_path, 0, ".tomb")
     for bit, flipped in flips(pack_marker(2)):
-        tomb.write_bytes(flipped)
+        marker.write_bytes(flipped)
         assert Store(PosixVfs(tmp_path), StoreConfig()).offsets(TOPIC, 0).start == 2, bit
 
 

@@ -211,7 +211,7 @@ def test_zombie_and_successor_commit_the_same_version_once(
     for round_ in range(5):
         app = f"app-{round_}"
         children = [
-            processes.start("commit_as_told", tmp_path, job=f"{app}-{name}", app=app)
+            processes.start("commit_on_command", tmp_path, job=f"{app}-{name}", app=app)
             for name in ("zombie", "successor", "third")
         ]
         assert [child.line() for child in children] == ["staged"] * 3

@@ -66,13 +66,13 @@ def test_the_log_ends_at_the_first_bad_place_whatever_stands_after_it(
 ) -> None:
     four_segments(tmp_path)
     lose(tmp_path, 2, how)
-    behind = {base: segment(tmp_path, base).read_bytes() for base in (4, 6)}
+    following = {base: segment(tmp_path, base).read_bytes() for base in (4, 6)}
     store = after_reboot(tmp_path)
     assert store.append(TOPIC, 0, [b"next"]).start == left
     assert values(store) == [*ALL[:left], b"next"]
     assert errors(store) == []
     saved = {(segments(tmp_path) / name).read_bytes() for name in names(tmp_path, ".broken")}
-    assert saved >= set(behind.values())
+    assert saved >= set(following.values())
     again = after_reboot(tmp_path)
     assert again.append(TOPIC, 0, []).start == left + 1
     assert values(again) == [*ALL[:left], b"next"]
@@ -81,9 +81,9 @@ def test_the_log_ends_at_the_first_bad_place_whatever_stands_after_it(
 def test_the_report_says_what_was_set_aside(tmp_path: Path) -> None:
     four_segments(tmp_path)
     lose(tmp_path, 2, "a frame less")
-    behind = sum(segment(tmp_path, base).stat().st_size for base in (4, 6))
+    following = sum(segment(tmp_path, base).stat().st_size for base in (4, 6))
     (report,) = after_reboot(tmp_path).repair()
-    assert (report.end_offset, report.cut_bytes, report.removed_segments) == (3, behind, 2)
+    assert (report.end_offset, report.cut_bytes, report.removed_segments) == (3, following, 2)
     assert report.saved_as is not None
     assert (tmp_path / report.saved_as).exists()
 

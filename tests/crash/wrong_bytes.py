@@ -106,14 +106,14 @@ def read_all(vfs: MemoryVfs) -> Answers:
         return tuple(next(batches).column("value")[0].as_py() for batches in found)
 
     return Answers(
-        _told(vfs, _look),
-        _told(vfs, each),
-        _told(vfs, times),
-        _told(vfs, lambda store: store.committed_offsets("readers")),
+        _answer(vfs, _look),
+        _answer(vfs, each),
+        _answer(vfs, times),
+        _answer(vfs, lambda store: store.committed_offsets("readers")),
     )
 
 
-def _told(vfs: MemoryVfs, ask: Callable[[Store], Answer]) -> Answer | None:
+def _answer(vfs: MemoryVfs, ask: Callable[[Store], Answer]) -> Answer | None:
     try:
         return ask(Store(vfs, CONFIG))
     except StorageError:

@@ -248,5 +248,5 @@ def test_catalog_tables_remember_their_options_in_a_column() -> None:
 
 def test_a_plain_schema_remembers_nothing() -> None:
     assert s.origin(s.read_schema(include_headers=True)) == {}
-    odd = StructType([StructField("value", BinaryType(), True, {"cursus": "text"})])
-    assert s.origin(odd) == {}
+    annotated = StructType([StructField("value", BinaryType(), True, {"cursus": "text"})])
+    assert s.origin(annotated) == {}

@@ -1,8 +1,8 @@
 """Texts use the field's words: the old words stay out of pages, messages, comments and docstrings.
 
-A text is what a person reads. Names in code, file names and code spans are not searched: public
-names and names on disk stay as they are. ``docs/glossary.md`` defines the words; it may name others
-under "also called", so it is not searched.
+A text is what a person reads; so is a name in code. Public names and names on disk stay as they
+are: file names and code spans are not searched. ``docs/glossary.md`` defines the words; it may name
+others under "also called", so it is not searched.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ PATTERNS = {
     re.compile(rf"\b(?:{words})\b".replace(" ", r"\s+"), re.IGNORECASE): better
     for words, better in OLD_WORDS.items()
 }
+# One search for all, because most texts have none.
+ANY = re.compile("|".join(pattern.pattern for pattern in PATTERNS), re.IGNORECASE)
 
 SEARCHED = [
     "README.md",
@@ -65,6 +67,11 @@ SEARCHED = [
     "tests",
 ]
 NOT_SEARCHED = ("docs/glossary.md", "tests/docs/test_words.py")
+
+
+PUBLIC_NAMES = ("visible_ends",)
+# Code that reads and writes the file ``watermark`` is named after it.
+FILE_NAME = "event-time watermark"
 
 
 def searched_files() -> list[str]:
@@ -99,6 +106,30 @@ def program_texts(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def defined_names(source: str) -> Iterator[tuple[int, str]]:
+    """The functions, classes, arguments and variables that a file defines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def old_names(name: str, source: str) -> list[str]:
+    """Every name with an old word, with its line and what to write instead."""
+    return [
+        f"{name}:{line}: {found!r}: {better}"
+        for line, found in defined_names(source)
+        if found not in PUBLIC_NAMES and ANY.search(found.replace("_", " "))
+        for pattern, better in PATTERNS.items()
+        if FILE_NAME not in better and pattern.search(found.replace("_", " "))
+    ]
+
+
 def setting_texts(source: str) -> Iterator[tuple[int, str]]:
     """The comments of a file of settings."""
     yield 1, "\n".join(line.partition("#")[2] for line in source.splitlines())
@@ -118,6 +149,7 @@ def old_words(name: str, source: str) -> list[str]:
     return [
         f"{name}:{line + text.count(chr(10), 0, match.start())}: {match[0]!r}: {better}"
         for line, text in TEXTS[Path(name).suffix](source)
+        if ANY.search(text)
         for pattern, better in PATTERNS.items()
         for match in pattern.finditer(text)
     ]
@@ -126,6 +158,19 @@ def old_words(name: str, source: str) -> list[str]:
 @pytest.mark.parametrize("name", searched_files())
 def test_old_words_stay_out(name: str) -> None:
     assert old_words(name, (ROOT / name).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", [name for name in searched_files() if name.endswith(".py")])
+def test_old_words_stay_out_of_names(name: str) -> None:
+    assert old_names(name, (ROOT / name).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def test_a_dead_writer(): ...", "class Told: ...", "def f(young): ...", "x.footing = 1"],
+)
+def test_old_words_are_found_in_names(source: str) -> None:
+    assert len(old_names("a.py", source)) == 1
 
 
 @pytest.mark.parametrize(

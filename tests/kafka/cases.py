@@ -277,14 +277,14 @@ def _wait_for_the_cleaner(world: World, topics: list[str]) -> None:
     before: list[int] = []
     same_since = time.monotonic()
 
-    def is_settled() -> bool:
+    def is_cleaned() -> bool:
         nonlocal before, same_since
         now = counts()
         if now != before:
             before, same_since = now, time.monotonic()
         return time.monotonic() - same_since > 3
 
-    wait_until(is_settled, "the cleaner")
+    wait_until(is_cleaned, "the cleaner")
 
 
 def _retention(world: World) -> None:

@@ -113,12 +113,12 @@ def do_everything(path: Path, layout: str = "native") -> int:
 
     Nothing but a plain file is read or written.
     """
-    denied, odd = 0, list[str]()
+    denied, unexpected = 0, list[str]()
 
     def look(kind: str, used: str) -> None:
         # Of a file that was renamed or removed since nothing stands there.
         if kind in USES and os.path.lexists(path / used) and not is_plain(path / used):
-            odd.append(f"{kind} {used}")
+            unexpected.append(f"{kind} {used}")
 
     vfs = FaultyVfs(PosixVfs(path), real_syncs=False, hook=look)
     for topic in TOPICS[layout]:
@@ -128,7 +128,7 @@ def do_everything(path: Path, layout: str = "native") -> int:
             except StorageError:
                 denied += 1
     let_go()
-    assert odd == []
+    assert unexpected == []
     return denied
 
 

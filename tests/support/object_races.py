@@ -100,9 +100,9 @@ class Race:
         wanted, versions = set[str](), set[str]()
         for name in range(processes):
             lines = [json.loads(line) for line in self._acks(name).read_text().split("\n") if line]
-            told = {value: (kind, offset) for kind, value, offset in lines}
-            assert len(told) == commits
-            for number, (value, (kind, offset)) in enumerate(told.items()):
+            outcome = {value: (kind, offset) for kind, value, offset in lines}
+            assert len(outcome) == commits
+            for number, (value, (kind, offset)) in enumerate(outcome.items()):
                 unknown += kind == "unknown"
                 if kind == "sure":
                     wanted.add(value)
@@ -110,7 +110,7 @@ class Race:
                     assert offset in (None, places[value]), "a record has another offset"
                 if number % 3 == 0:
                     versions.add(value)
-            own = [places[value] for value in told if value in places]
+            own = [places[value] for value in outcome if value in places]
             assert own == sorted(own), "records of one writer are in another order"
         assert set(found[0]) - wanted <= {
             f"{n}-{c}" for n in range(processes) for c in range(commits)

@@ -166,7 +166,7 @@ def test_json_without_a_default_leaves_partitions_out() -> None:
     assert not stream().starting.leaves_out("orders", 0)
 
 
-def test_a_time_for_all_wins_over_times_by_partition_and_these_over_offsets() -> None:
+def test_a_time_for_all_precedes_times_by_partition_and_these_precede_offsets() -> None:
     offsets = {"startingOffsets": '{"orders":{"0":5,"1":6}}'}
     times = {"startingOffsetsByTimestamp": '{"orders":{"1":1000}}'}
     assert read(**offsets).starting.bound("orders", 1) == Bound("offset", 6)

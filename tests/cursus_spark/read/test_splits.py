@@ -150,7 +150,7 @@ def test_large_reads_leave_no_core_idle_in_the_last_round() -> None:
     assert len(plan_tasks([whole], cuts=index(4, 1024), parallelism=8)) == 16
 
 
-def test_many_tiny_files_are_spread() -> None:
+def test_many_tiny_files_are_shared_by_the_tasks() -> None:
     splits = [split("t", 0, at * 10, 10) for at in range(20_000)]
     tasks = plan_tasks(splits, cuts=no_index, parallelism=4)
     assert 8 <= len(tasks) <= 16

@@ -191,12 +191,12 @@ def test_losses_are_the_same_where_spark_does_not_say_where_the_stream_stands(
     assert stream.reader.latestOffset() == end
     assert len(stream.reader.partitions(start, end)) == 1
     recreate(store, 9)
-    anew = stream.reader.latestOffset()
+    latest = stream.reader.latestOffset()
     with pytest.raises(CursusError, match=RECREATED):
-        stream.reader.partitions(end, anew)
+        stream.reader.partitions(end, latest)
     store.delete_topic(TOPIC)
     with pytest.raises(CursusError, match=DELETED):
-        stream.reader.partitions(anew, json.loads(json.dumps(stream.reader.latestOffset())))
+        stream.reader.partitions(latest, json.loads(json.dumps(stream.reader.latestOffset())))
 
 
 @pytest.mark.parametrize("layout", ["cursus", "cursus-broker", "rustlog"])

@@ -248,7 +248,7 @@ def test_rows_that_do_not_fit_a_typed_topic_are_refused_before_any_task(
         assert [found.schema.version for found in store.schema_versions("events")] == [1]
 
 
-def test_variants_and_intervals_are_told_apart_though_arrow_does_not(path: Path) -> None:
+def test_variants_and_intervals_are_distinguished_though_arrow_does_not(path: Path) -> None:
     inside = t.StructType().add("value", "binary", False).add("metadata", "binary", False)
     day = t.DayTimeIntervalType(0, 0)
     stored = t.StructType().add("v", t.VariantType()).add("s", inside).add("d", t.ArrayType(day))

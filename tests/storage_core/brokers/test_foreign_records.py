@@ -82,13 +82,13 @@ def test_records_of_another_program_survive_every_kill(
     for changes in count():
         root = tmp_path / str(changes)
         shutil.copytree(original, root)
-        died = killed_commit(root, layout, changes)
+        crashed = killed_commit(root, layout, changes)
         foreign_append(root, layout, partition, THEIRS)
         kept = records(root, layout, partition)
         assert kept[-len(THEIRS) :] == THEIRS
         refused += next_writer_keeps(root, layout, partition, kept)
         shutil.rmtree(root)
-        if not died:
+        if not crashed:
             break
     assert refused > 10
 
@@ -183,11 +183,11 @@ def test_finishing_after_them_may_be_killed_before_any_change(tmp_path: Path, la
         store = Store(vfs, CONFIG, layout)
         (first,) = store.pending_commits()
         vfs.crash_after, vfs.real_syncs = changes, False
-        died = False
+        crashed = False
         try:
             store.finish_commit(first.transaction)
         except (CrashError, CommitUnknownError):
-            died = True
+            crashed = True
         with Store.open(root, layout=layout, config=CONFIG) as after:
             for pending in after.pending_commits():
                 if pending.transaction == first.transaction:
@@ -198,7 +198,7 @@ def test_finishing_after_them_may_be_killed_before_any_change(tmp_path: Path, la
             assert [value for value in found if value in THEIRS] == THEIRS
             assert values(after, 0) == [*BEFORE, *OURS]
         shutil.rmtree(root)
-        if not died:
+        if not crashed:
             break
     assert changes > 10
 

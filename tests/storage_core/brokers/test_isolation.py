@@ -83,7 +83,7 @@ def test_an_open_transaction_holds_back_everything_after_it(tmp_path: Path) -> N
     assert seen(tmp_path, "read_uncommitted") == ([0, 1, 2, 3], 4)
 
 
-def test_a_commit_of_another_epoch_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_commit_of_another_epoch_does_not_count(tmp_path: Path) -> None:
     write(tmp_path, (0, [member(0, b"t"), control(1, b"t", epoch=2), plain(2)]))
     assert seen(tmp_path) == ([], 0)
 

@@ -245,6 +245,6 @@ def test_damage_inside_the_journal_is_an_error() -> None:
             parse_journal(broken + whole)
         assert caught.value.position == 0
     text = b"[]"
-    odd = struct.pack(">I", 2) + text + struct.pack(">I", zlib.crc32(text))
+    other = struct.pack(">I", 2) + text + struct.pack(">I", zlib.crc32(text))
     with pytest.raises(DamagedMetadataError, match="unexpected contents"):
-        parse_journal(odd)
+        parse_journal(other)

@@ -211,18 +211,18 @@ def test_an_interrupted_conversion_goes_on(
     copying = importlib.import_module("storage_core.conversion.convert")
     monkeypatch.setattr(copying, "_PIECE_BYTES", 4096)
     expected = large(tmp_path / "a")
-    told: list[Progress] = []
+    steps: list[Progress] = []
 
     def stop_after(count: int) -> Any:
         def tell(progress: Progress) -> None:
-            told.append(progress)
-            if sum(found.phase == "copy" for found in told) == count:
+            steps.append(progress)
+            if sum(found.phase == "copy" for found in steps) == count:
                 raise _StopError
 
         return tell
 
     for count in (1, 2):
-        told.clear()
+        steps.clear()
         with pytest.raises(_StopError):
             convert(
                 tmp_path / "a",
@@ -310,13 +310,13 @@ def test_what_was_changed_meanwhile_is_found_at_the_end(tmp_path: Path) -> None:
 def test_progress_says_how_much_of_how_much(tmp_path: Path) -> None:
     store = make(tmp_path / "a", "cursus")
     store.append(TOPIC, 1, [b"x" * 1000] * 10)
-    told: list[Progress] = []
-    convert(store, tmp_path / "b", layout="rustlog", progress=told.append)
+    steps: list[Progress] = []
+    convert(store, tmp_path / "b", layout="rustlog", progress=steps.append)
     size = sum(file.stat().st_size for file in (tmp_path / "a").rglob("*.log"))
     phases = ["check", "copy", "verify"]
-    assert sorted({found.phase for found in told}) == phases
+    assert sorted({found.phase for found in steps}) == phases
     for phase in phases:
-        of_phase = [found for found in told if found.phase == phase]
+        of_phase = [found for found in steps if found.phase == phase]
         assert {(found.total_records, found.total_bytes) for found in of_phase} == {
             (len(VALUES) + 10, size)
         }

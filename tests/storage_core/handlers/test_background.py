@@ -28,7 +28,7 @@ def manager_of(path: Path, **settings: Any) -> DiskManager:
     return DiskManager(StoreConfig(log_dir=str(path), **settings))
 
 
-def test_a_manager_looks_after_its_logs_if_asked_to(tmp_path: Path) -> None:
+def test_a_manager_maintains_its_logs_if_asked_to(tmp_path: Path) -> None:
     in_segments(tmp_path, numbered(10)).close()
     with manager_of(tmp_path, maintenance_interval_ms=10, merge_below_bytes=4096) as manager:
         handler = manager.get_handler(TOPIC, 0)

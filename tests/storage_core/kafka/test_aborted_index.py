@@ -71,7 +71,7 @@ def test_what_compaction_removed_is_missed_by_nobody(tmp_path: Path) -> None:
     assert "no marker aborts offsets 5 to 8 of producer 7" in problem.message
 
 
-def test_the_active_index_may_be_behind_the_log_or_ahead_of_it(tmp_path: Path) -> None:
+def test_the_active_index_may_lag_the_log_or_be_ahead_of_it(tmp_path: Path) -> None:
     """It is written after the log, and a power cut may take the end of the log alone."""
     ends = [Batch(0, [Record(b"x")], producer=4, transactional=True), marker(1, 4, commit=False)]
     (log,) = write_partition(tmp_path, "t", 0, [ends])

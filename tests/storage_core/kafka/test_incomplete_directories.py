@@ -120,7 +120,7 @@ def test_a_partition_that_the_broker_has_here_is_missed(tmp_path: Path) -> None:
         assert len(rows(store.read("t", 0))) == 6
 
 
-def test_a_partition_behind_a_link_is_missed(tmp_path: Path) -> None:
+def test_a_partition_that_is_a_link_is_missed(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     made(here, 0, 3)
     write_partition(there, "t", 1, [[batch(0)]])

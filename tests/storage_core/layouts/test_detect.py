@@ -82,7 +82,7 @@ def test_a_path_beside_a_store_names_the_store(tmp_path: Path, layout: str, wron
     assert f"There is a store at {store}." in str(caught.value)
 
 
-def test_a_writer_is_told_to_take_an_empty_directory(tmp_path: Path) -> None:
+def test_the_error_for_a_writer_proposes_an_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"x")
     with pytest.raises(LayoutNotFoundError, match="A new store needs a directory that is new or"):
         Store.open(tmp_path, create=True)

@@ -116,7 +116,7 @@ def test_missing_last_segment_closes_the_partition(tmp_path: Path) -> None:
     assert [problem.code for problem in errors(reopen(tmp_path))] == ["LOG_DAMAGED"]
 
 
-def test_partition_that_lost_all_segments_is_closed(tmp_path: Path) -> None:
+def test_partition_that_lost_all_segments_refuses_writes(tmp_path: Path) -> None:
     three_segments(tmp_path)
     for file in segments(tmp_path).iterdir():
         file.unlink()

@@ -128,7 +128,7 @@ def test_a_reader_that_a_deletion_overtakes_learns_where_to_go_on(tmp_path: Path
     store = Store.open(tmp_path, create=True)
     store.create_topic(TOPIC, frame_records=2)
     append(store, 40)
-    told: list[str] = []
+    messages: list[str] = []
 
     def follow(reader: Store) -> None:
         start = reader.offsets(TOPIC, 0).start
@@ -140,12 +140,12 @@ def test_a_reader_that_a_deletion_overtakes_learns_where_to_go_on(tmp_path: Path
             ]
             assert offsets == list(range(start, start + len(offsets)))
         except (DataLossError, OffsetOutOfRangeError) as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     watcher = Watcher(tmp_path, follow)
     for number in range(ROUNDS):
         append(store, 5)
         store.delete_records(TOPIC, {0: 3 * number + 1})
     watcher.finish()
-    assert all("Continue from" in text or "Start in this range" in text for text in told)
+    assert all("Continue from" in text or "Start in this range" in text for text in messages)
     assert store.offsets(TOPIC, 0).start == 3 * ROUNDS - 2

@@ -192,9 +192,9 @@ def test_deletion_markers_are_durable_before_anything_goes_and_go_after_that_is_
         if "segments" in call.path and call.kind in CHANGES
     ]
     bury = [("unlink", suffix) for suffix in ("idx", "timeidx", "stats", "log")]
-    tomb = [("open:create", "tomb"), ("pwritev", "tomb"), ("fsync", "tomb")]
+    mark = [("open:create", "tomb"), ("pwritev", "tomb"), ("fsync", "tomb")]
     sync = ("fsync_dir", "")
-    assert steps == [*tomb, *tomb, sync, *bury, *bury, sync, ("unlink", "tomb"), ("unlink", "tomb")]
+    assert steps == [*mark, *mark, sync, *bury, *bury, sync, ("unlink", "tomb"), ("unlink", "tomb")]
 
 
 @pytest.mark.row(21)

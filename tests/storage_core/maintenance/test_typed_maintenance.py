@@ -177,7 +177,7 @@ def test_scrub_misses_a_schema_that_frames_name(tmp_path: Path) -> None:
     assert names(tmp_path, ".rewrite") == []
 
 
-def test_the_maintainer_looks_after_typed_topics(tmp_path: Path) -> None:
+def test_the_maintainer_works_on_typed_topics(tmp_path: Path) -> None:
     store = typed_store(
         tmp_path, SCHEMA, key_columns=["name"], timestamp_column="at",
         cleanup_policy="delete,compact", min_cleanable_dirty_ratio=0.0, merge_below_bytes=1 << 20,

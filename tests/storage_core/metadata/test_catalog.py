@@ -310,15 +310,15 @@ def test_segment_names_and_their_parser_are_inverses() -> None:
         for suffix in (".log", ".idx", ".timeidx", ".stats", ".tomb"):
             assert parse_segment_file(segment_file(base, suffix)) == (base, suffix)
     assert segment_file(7, ".log") == "00000000000000000007.log"
-    for stranger in ("7.log", "x.log", f"{MAX_OFFSET + 1:020d}.log", "0" * 20, "0" * 20 + ".log2"):
-        assert parse_segment_file(stranger) is None
-        assert parse_segment_files([stranger, "0" * 19 + "7.log"]) == (
+    for other in ("7.log", "x.log", f"{MAX_OFFSET + 1:020d}.log", "0" * 20, "0" * 20 + ".log2"):
+        assert parse_segment_file(other) is None
+        assert parse_segment_files([other, "0" * 19 + "7.log"]) == (
             [7],
             [],
             [],
             [],
             [],
-            [stranger],
+            [other],
         )
     with pytest.raises(ValueError, match="outside"):
         segment_file(-1, ".log")

@@ -190,14 +190,14 @@ def test_a_missing_version_stops_registering_but_not_the_others(tmp_path: Path) 
     assert found.version == 1
 
 
-def test_old_temporary_files_are_swept_and_young_ones_are_not(tmp_path: Path) -> None:
+def test_old_temporary_files_are_swept_and_recent_ones_are_not(tmp_path: Path) -> None:
     store = typed_store(tmp_path)
-    old, young = directory(tmp_path) / "old.tmp", directory(tmp_path) / "young.tmp"
-    for file in (old, young):
+    old, recent = directory(tmp_path) / "old.tmp", directory(tmp_path) / "young.tmp"
+    for file in (old, recent):
         file.write_bytes(b"half")
     os.utime(old, (0, 0))
     store.register_schema(TOPIC, WITH_A, add=True)
-    assert (old.exists(), young.exists()) == (False, True)
+    assert (old.exists(), recent.exists()) == (False, True)
 
 
 def test_a_crash_before_the_directory_sync_is_made_good_by_the_next_writer(tmp_path: Path) -> None:

@@ -69,11 +69,11 @@ def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> N
     (orphan,) = staged(store, "crashed", b"never")
     store.commit("job", staged(store, "job", b"a"))
     later(vfs, 3)
-    (young,) = staged(store, "running", b"later")
+    (recent,) = staged(store, "running", b"later")
     for number in range(10):
         store.append(TOPIC, 0, [b"%d" % number])
     assert orphan.path not in data(vfs)
-    assert young.path in data(vfs)
+    assert recent.path in data(vfs)
     assert values(store) == [b"a", *(b"%d" % number for number in range(10))]
     commits = sorted(Path(vfs.root).glob("logs/*/*.commit"))
     later(vfs, 3)
@@ -87,15 +87,15 @@ def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> N
 
 def test_commits_sweep_the_temporary_files_of_crashed_writers(store: Store, vfs: FaultyVfs) -> None:
     store.append(TOPIC, 0, [b"a"])
-    left, young = Path(vfs.root, TEMPORARY, "left"), Path(vfs.root, TEMPORARY, "young")
-    for path in (left, young):
+    left, recent = Path(vfs.root, TEMPORARY, "left"), Path(vfs.root, TEMPORARY, "young")
+    for path in (left, recent):
         path.write_bytes(b"half")
     two_hours_ago = time.time() - 2 * 3600
     os.utime(left, (two_hours_ago, two_hours_ago))
     for number in range(10):
         store.append(TOPIC, 0, [b"%d" % number])
     assert not left.exists()
-    assert young.exists()
+    assert recent.exists()
 
 
 def test_a_sweep_is_rare_and_its_requests_are_bounded(

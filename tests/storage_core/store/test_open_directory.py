@@ -13,7 +13,7 @@ from tests.support.stores import make_store
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     """A directory with a file and a link to itself."""
     (tmp_path / "file").write_bytes(b"mine")
     (tmp_path / "loop").symlink_to("loop")
@@ -32,13 +32,13 @@ def odd(tmp_path: Path) -> Path:
     ],
 )
 def test_a_path_that_is_no_directory_is_named_and_left_alone(
-    odd: Path, path: str, reason: str, layout: str, create: bool
+    root: Path, path: str, reason: str, layout: str, create: bool
 ) -> None:
     with pytest.raises(LayoutNotFoundError) as caught:
-        Store.open(odd / path, layout=layout, create=create)
-    assert str(caught.value).startswith(str(odd / path))
+        Store.open(root / path, layout=layout, create=create)
+    assert str(caught.value).startswith(str(root / path))
     assert reason in str(caught.value)
-    assert (odd / "file").read_bytes() == b"mine"
+    assert (root / "file").read_bytes() == b"mine"
 
 
 ELSEWHERE = ["hdfs://host:9/log", "dbfs:/mnt/log", "wasbs://box@host/log", "ftp:///log"]

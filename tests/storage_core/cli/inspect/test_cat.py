@@ -28,15 +28,15 @@ def test_lines_go_in_and_come_out_of_every_layout(tmp_path: Path, layout: str) -
 
 def test_what_cat_prints_as_json_append_takes_back(tmp_path: Path) -> None:
     timed(tmp_path / "a", partitions=2)
-    odd = {"key_b64": "/w==", "value_b64": "AP8=", "headers": [{"key": "h", "value_b64": "/w=="}]}
-    line = json.dumps({**odd, "partition": 1, "timestamp": "2026-01-02T03:04:05.000006Z"})
+    raw = {"key_b64": "/w==", "value_b64": "AP8=", "headers": [{"key": "h", "value_b64": "/w=="}]}
+    line = json.dumps({**raw, "partition": 1, "timestamp": "2026-01-02T03:04:05.000006Z"})
     done("append", tmp_path / "a", TOPIC, "--json", given=line + "\n\n")
     printed = done("cat", tmp_path / "a", TOPIC, "--json")
     last = printed.objects[-1]
     assert (last["key_b64"], last["value_b64"]) == ("/w==", "AP8=")
     assert "key" not in last
     assert "value" not in last
-    assert last["headers"] == odd["headers"]
+    assert last["headers"] == raw["headers"]
     assert last["timestamp"] == "2026-01-02T03:04:05.000006Z"
     done("create", tmp_path / "b", TOPIC, "-p", 2)
     done("append", tmp_path / "b", TOPIC, "--json", given=printed.out)
@@ -72,6 +72,23 @@ def test_cat_is_strict_about_one_partition_and_lenient_over_all(tmp_path: Path) 
         "cursus: [PARTITION_NOT_FOUND] "
     )
     assert values_of(tmp_path, "--max", 0) == []
+
+
+def test_cat_says_why_it_printed_nothing(tmp_path: Path) -> None:
+    timed(tmp_path, partitions=2)
+    Store.open(tmp_path).create_topic("empty")
+    assert done("cat", tmp_path, "empty").err == "No record to print: empty is empty.\n"
+    nothing = done("cat", tmp_path, TOPIC, "--from", 100)
+    assert nothing.err == (
+        f"No record of {TOPIC} matches. Offsets by partition, the end excluded: 0: 0 to 10, "
+        "1: 0 to 10.\n"
+    )
+    assert done("cat", tmp_path, TOPIC, "--where", "_offset > 100").err == nothing.err
+    assert done("cat", tmp_path, TOPIC, "--from", 100, "-q").err == ""
+    assert done("cat", tmp_path, TOPIC, "--from", 9).err == ""
+    assert done("cat", tmp_path, TOPIC, "--max", 0).err == ""
+    Store.open(tmp_path).add_partitions(TOPIC, 20)
+    assert done("cat", tmp_path, TOPIC, "--from", 100).err.endswith(" 7: 0 to 0, …\n")
 
 
 def test_a_line_for_people_shows_everything_and_commands_no_terminal(tmp_path: Path) -> None:

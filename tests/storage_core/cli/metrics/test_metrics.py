@@ -228,9 +228,9 @@ def test_a_long_log_costs_a_few_reads(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_labels_are_escaped() -> None:
-    odd_name = 'a"b\\c\nd'
-    text = exposition([Sample("cursus_unreadable", 1, ("group", odd_name, "X"))])
-    assert parsed(text) == {("cursus_unreadable", "group", odd_name, "X"): 1}
+    quoted_name = 'a"b\\c\nd'
+    text = exposition([Sample("cursus_unreadable", 1, ("group", quoted_name, "X"))])
+    assert parsed(text) == {("cursus_unreadable", "group", quoted_name, "X"): 1}
 
 
 def test_the_page_lists_every_metric_and_no_other() -> None:
