@@ -91,7 +91,7 @@ def verify_parts(
     vfs: Vfs,
     parts: Sequence[StagedPart],
     topics: Mapping[str, TopicFile],
-    schemas_of: SchemasOf | None = None,
+    schemas_of: SchemasOf | None,
 ) -> None:
     """Compare parts with their files. Of large parts, which are linked, it reads only the headers.
 

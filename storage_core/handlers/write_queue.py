@@ -209,7 +209,7 @@ class WriteQueue(ABC):
                 self._urgent = True
                 self._wake()
 
-    def _wait_for_work(self, due_at: float | None = None) -> bool:
+    def _wait_for_work(self, due_at: float | None) -> bool:
         """Sleep until there are records to write or ``due_at`` is reached; False when closing.
 
         The size of a batch wakes the writer and does not bound the batch: it may grow until then.

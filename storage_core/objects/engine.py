@@ -85,9 +85,9 @@ def _place(vfs: Vfs, backend: ObjectBackend | None, config: StoreConfig) -> Plac
     return Place(patient(VfsBackend(vfs) if backend is None else backend))
 
 
-def create_store(vfs: Vfs, config: StoreConfig, backend: ObjectBackend | None = None) -> None:
+def create_store(vfs: Vfs, config: StoreConfig) -> None:
     """Make a store, if there is none."""
-    place = _place(vfs, backend, config)
+    place = _place(vfs, None, config)
     place.identity = identity.ensure(place.backend, vfs, config)
 
 

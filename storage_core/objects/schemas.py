@@ -91,9 +91,7 @@ def evolved(
     return (current, False) if made is current else _known_or_new(state, current, made)
 
 
-def merge_step(
-    topic: str, state: LogState, versions: Collection[int], now: str, origin: Origin = "write"
-) -> SchemaStep:
+def merge_step(topic: str, state: LogState, versions: Collection[int], now: str) -> SchemaStep:
     """What a commit of rows of these versions publishes: nothing, if their columns are known.
 
     Raises:
@@ -108,7 +106,7 @@ def merge_step(
         for each in found:
             merged = merge_versions(merged, each, version=len(state.schemas) + 1)
     schema, is_new = _known_or_new(state, current, merged)
-    new = (RegisteredSchema(schema, origin, now),) if is_new else ()
+    new = (RegisteredSchema(schema, "write", now),) if is_new else ()
     return SchemaStep(new, schema.version)
 
 

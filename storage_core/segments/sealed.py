@@ -27,8 +27,8 @@ class Sealed(NamedTuple):
         return self.stat.size
 
 
-def sealed_segments(vfs: Vfs, listing: Listing, upto: int | None = None) -> list[Sealed]:
-    """All segments of a listing but the last; only those that end at ``upto`` or before."""
+def sealed_segments(vfs: Vfs, listing: Listing, upto: int | None) -> list[Sealed]:
+    """All segments of a listing but the last; with ``upto`` only those that end there or before."""
     found = []
     for base, end in pairwise(listing.bases):
         stat = vfs.stat(listing.path(base))

@@ -30,7 +30,7 @@ import numpy as np
 
 from ...types import Int64s
 from .records import TOPIC, Bodies, Bools, Cursor, Ints, Slices, read_head
-from .rows import CURSUS, Data, RowFormat, Rows
+from .rows import CURSUS, Data, Rows
 
 _ROUTE_A = np.dtype([("partition", ">u4"), ("offset", ">u8"), ("payload", ">u4")])
 _PRODUCER = np.dtype([("producer", ">u2")])
@@ -47,7 +47,6 @@ def parse_ordinal(
     partition: int,
     *,
     first_offset: int = 0,
-    fmt: RowFormat = CURSUS,
 ) -> Bodies:
     """Parse the bodies of ``rows``; no body can be damaged, since anything may be a payload.
 
@@ -57,9 +56,8 @@ def parse_ordinal(
         topic: the topic's name, by the path.
         partition: the partition, by the path.
         first_offset: position in the log of the first of ``rows``.
-        fmt: the framing.
     """
-    starts = rows.positions + fmt.header_bytes
+    starts = rows.positions + CURSUS.header_bytes
     ends = starts + rows.lengths
     found = _parse(data, starts, ends, (topic.encode(), partition))
     offsets = np.arange(first_offset, first_offset + rows.count)

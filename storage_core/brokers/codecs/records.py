@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...types import Int64s
-from .rows import CURSUS_BROKER, Data, RowFormat, Rows, slices_column, unaligned
+from .rows import CURSUS_BROKER, Data, Rows, slices_column, unaligned
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.integer]
@@ -203,13 +203,13 @@ class Bodies:
         return self.text("payload").column(data)
 
 
-def parse_bodies(data: Data, rows: Rows, fmt: RowFormat = CURSUS_BROKER) -> Bodies:
+def parse_bodies(data: Data, rows: Rows) -> Bodies:
     """Parse the bodies of ``rows``, all at once; a few thousand rows at a time go fastest.
 
     Topic and partition inside the records are not compared with anything: the broker does not do
     so either, and a copied topic directory stays readable.
     """
-    starts = rows.positions + fmt.header_bytes
+    starts = rows.positions + CURSUS_BROKER.header_bytes
     ends = starts + rows.lengths
     cursor = Cursor(data, starts, ends)
     read_head(cursor)
