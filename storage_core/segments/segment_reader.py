@@ -190,8 +190,8 @@ class NativeSegments(ListedAtOnce):
     """The segments of one partition, for its reader. Safe for several threads.
 
     ``exists`` says whether the topic is still there. A topic that was deleted and created again has
-    files of the same names, and its rows may have other types. A read of slices that a planner
-    chose does not ask: its task asked when it began.
+    files of the same names, and its rows may have other types. A planned read of a records
+    topic does not ask: its task asked when it began.
     """
 
     def __init__(
