@@ -157,6 +157,32 @@ def test_credentials_are_never_shown(server: Options, caplog: pytest.LogCaptureF
     assert not found
 
 
+_NOBODY = "http://127.0.0.1:9"
+_ACCOUNT = {"private_key": SECRET, "client_email": "e", "private_key_id": "i"}
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("gs://b/x", {"service_account_key": json.dumps(_ACCOUNT)}),
+        ("gs://b/x", {"service_account_key": json.dumps(_ACCOUNT)[:-9]}),
+        ("gs://b/x", {"service_account": SECRET}),
+        ("az://b/x", {"account_name": "a", "account_key": SECRET}),
+        ("az://b/x", {"account_name": "a", "sas_token": f"sv=1&sig={SECRET}"}),
+        ("az://b/x", {"account_name": "a", "bearer_token": SECRET}),
+        ("az://b/x", {"account_name": "a", "tenant_id": "t", "client_id": "c",
+                      "client_secret": SECRET, "authority_host": _NOBODY}),
+        ("s3://b/x", {"web_identity_token_file": SECRET, "role_arn": "arn", "region": "r"}),
+    ],
+)  # fmt: skip
+def test_credentials_of_every_cloud_are_never_shown(url: str, options: dict[str, str]) -> None:
+    if not url.startswith("gs://"):
+        options = {**options, "endpoint": _NOBODY}
+    with pytest.raises((OSError, StorageError)) as caught:
+        ObstoreBackend(url, options).create("x", [b""])
+    assert SECRET not in str(caught.value) + repr(caught.value) + repr(caught.value.__cause__)
+
+
 def test_a_store_that_is_opened_again_goes_on_from_what_the_process_knows(server: Options) -> None:
     with proxied(server, likely={}) as (proxy, options):
         url = f"s3://{BUCKET}/logs/{next(_numbers)}"
