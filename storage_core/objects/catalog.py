@@ -230,6 +230,7 @@ class ObjectCatalog:
         schemas: tuple[RegisteredSchema, ...] = ()
         if new is not None:
             created = topic_file.as_typed(created, new.key_columns, new.timestamp_column)
+            topic_file.check_cleanup(created, created.settings)
             schemas = (RegisteredSchema(SchemaVersion(1, new.fields), "create", now),)
         check_no_case_clash(topic, self.names())
         number = self._free_number(topic)

@@ -104,6 +104,13 @@ def test_typed_topics_evolve_with_their_rows(tmp_path: Path) -> None:
     assert errors(store) == []
 
 
+def test_a_typed_topic_without_a_key_is_not_created_to_be_compacted(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, layout="objects", create=True)
+    with pytest.raises(ConfigError, match="no key columns"):
+        store.create_topic("rows", schema=SCHEMA, cleanup_policy="compact")
+    assert store.topics() == []
+
+
 def test_rows_of_a_registered_version_publish_it(tmp_path: Path) -> None:
     store = Store.open(tmp_path, layout="objects", create=True)
     store.create_topic("rows", 1, schema=SCHEMA)
