@@ -11,6 +11,7 @@ from storage_core import Store, StoreConfig
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.stores import TOPIC, columns_of
 
+DAY_US = 24 * 3600 * 10**6
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 
@@ -22,6 +23,15 @@ def make(path: Path, partitions: int = 1, **settings: Any) -> Store:
 
 def on(vfs: FaultyVfs, **settings: Any) -> Store:
     return Store(vfs, StoreConfig(**settings), "objects")
+
+
+def later(vfs: FaultyVfs, days: float) -> None:
+    """Move the clock of one machine on."""
+    vfs.clock_us = vfs.now_us() + int(days * DAY_US)
+
+
+def staged_one(store: Store, job: str, value: bytes) -> list[Any]:
+    return staged(store, job, {0: [value]})
 
 
 def staged(store: Store, job: str, by_partition: dict[int, list[bytes]]) -> list[Any]:

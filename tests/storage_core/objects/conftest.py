@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
+from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.object_stores import make
+
+
+@pytest.fixture
+def vfs(tmp_path: Path) -> FaultyVfs:
+    """The files of a new store without topics."""
+    Store.open(tmp_path, layout="objects", create=True).close()
+    return faulty(tmp_path)
 
 
 @pytest.fixture

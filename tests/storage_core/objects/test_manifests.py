@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage_core import OffsetRange, Store, StoreConfig
+from storage_core import OffsetRange, Store
 from storage_core.errors import DamagedMetadataError, OffsetOutOfRangeError
 from storage_core.objects import commit_log, document
 from storage_core.objects.commit_log import CommitLog
@@ -31,11 +31,11 @@ from storage_core.objects.state import state_fields
 from storage_core.objects.vfs_backend import VfsBackend
 from storage_core.types import TimeBounds
 from tests.support.counting import count_calls
-from tests.support.faulty_vfs import FaultyVfs, faulty
+from tests.support.faulty_vfs import FaultyVfs
+from tests.support.object_stores import later, on
 from tests.support.objects_world import with_manifests
 from tests.support.stores import T0, TOPIC, columns_of, errors
 
-DAY_US = 24 * 3600 * 10**6
 _PARTITIONS = 3
 
 
@@ -46,20 +46,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def vfs(tmp_path: Path) -> FaultyVfs:
-    Store.open(tmp_path, layout="objects", create=True).close()
-    return faulty(tmp_path)
-
-
-@pytest.fixture
 def store(vfs: FaultyVfs) -> Iterator[Store]:
-    with Store(vfs, StoreConfig(), "objects") as found:
+    with on(vfs) as found:
         found.create_topic(TOPIC, _PARTITIONS, segment_bytes=4096)  # a merge takes about ten
         yield found
-
-
-def other(vfs: FaultyVfs) -> Store:
-    return Store(vfs, StoreConfig(), "objects")
 
 
 def log_of(store: Store) -> CommitLog:
@@ -89,7 +79,7 @@ def read(store: Store, partition: int, start: int = 0, end: int | None = None) -
 def test_every_read_and_lookup_is_the_same_with_manifests(store: Store, vfs: FaultyVfs) -> None:
     fill(store, 30)
     assert len(log_of(store).state().manifests) > 2
-    for found in (store, other(vfs)):
+    for found in (store, on(vfs)):
         for partition in range(_PARTITIONS):
             values = expected(partition, 30)
             assert found.start_offset(TOPIC, partition) == 0
@@ -112,7 +102,7 @@ def test_every_read_and_lookup_is_the_same_with_manifests(store: Store, vfs: Fau
             assert {each.base for each in some} >= set(range(20, 31, 2))
             bounds = found.time_bounds(TOPIC, partition, segments)
             assert [each and each[0] for each in bounds] == [T0 + n * 10**6 for n in range(30)]
-    assert errors(other(vfs)) == []
+    assert errors(on(vfs)) == []
 
 
 def test_maintenance_sees_all_slices(store: Store, vfs: FaultyVfs) -> None:
@@ -123,25 +113,25 @@ def test_maintenance_sees_all_slices(store: Store, vfs: FaultyVfs) -> None:
     fill(store, 12, begin=32)
     store.recompress(TOPIC, compression="zstd")
     fill(store, 12, begin=44)
-    for found in (store, other(vfs)):
+    for found in (store, on(vfs)):
         for partition in range(_PARTITIONS):
             start = 9 if partition == 2 else 0
             assert found.start_offset(TOPIC, partition) == start
             assert read(found, partition, start) == expected(partition, 56)[start:]
         with pytest.raises(OffsetOutOfRangeError, match="starts at 9"):
             read(found, 2, 0)
-    assert errors(other(vfs)) == []
-    vfs.clock_us = vfs.now_us() + 3 * DAY_US
-    assert other(vfs).collect_garbage()[0] > 0
-    assert read(other(vfs), 1) == expected(1, 56)
-    assert errors(other(vfs)) == []
+    assert errors(on(vfs)) == []
+    later(vfs, 3)
+    assert on(vfs).collect_garbage()[0] > 0
+    assert read(on(vfs), 1) == expected(1, 56)
+    assert errors(on(vfs)) == []
 
 
 def test_a_cold_reader_and_the_table_agree_with_the_writer(store: Store, vfs: FaultyVfs) -> None:
     fill(store, 23)
     store.merge(TOPIC)
     fill(store, 7, begin=23)
-    cold = other(vfs)._engine._catalog.get(TOPIC)[1]  # type: ignore[attr-defined]
+    cold = on(vfs)._engine._catalog.get(TOPIC)[1]  # type: ignore[attr-defined]
     warm = log_of(store).state()
     assert state_fields(cold) == state_fields(warm)
     for state in (cold, warm):
@@ -162,10 +152,10 @@ def test_a_cold_reader_and_the_table_agree_with_the_writer(store: Store, vfs: Fa
 
 def test_a_reader_whose_manifests_are_gone_takes_the_new_ones(store: Store, vfs: FaultyVfs) -> None:
     fill(store, 12)
-    reader = other(vfs)
+    reader = on(vfs)
     assert read(reader, 0, 20) == expected(0, 12)[20:]
     fill(store, 30, begin=12)
-    vfs.clock_us = vfs.now_us() + 3 * DAY_US
+    later(vfs, 3)
     store.collect_garbage()
     with reader.reading_once():
         assert read(reader, 0, 0, 24) == expected(0, 12)
@@ -181,12 +171,12 @@ def test_a_missing_or_damaged_manifest_is_named(store: Store, vfs: FaultyVfs) ->
     data[-3] ^= 1
     path.write_bytes(data)
     with pytest.raises(DamagedMetadataError, match=first):
-        read(other(vfs), _PARTITIONS - 1)
+        read(on(vfs), _PARTITIONS - 1)
     path.unlink()
     with pytest.raises(DamagedMetadataError, match=first):
-        read(other(vfs), 0)
-    assert read(other(vfs), 0, 58) == expected(0, 30)[58:], "the newest records need no manifest"
-    assert any(first in str(each) for each in errors(other(vfs)))
+        read(on(vfs), 0)
+    assert read(on(vfs), 0, 58) == expected(0, 30)[58:], "the newest records need no manifest"
+    assert any(first in str(each) for each in errors(on(vfs)))
 
 
 def test_a_move_that_a_rewrite_overtook_is_given_up(store: Store, vfs: FaultyVfs) -> None:
@@ -199,16 +189,16 @@ def test_a_move_that_a_rewrite_overtook_is_given_up(store: Store, vfs: FaultyVfs
         put(key, data)
         if key.endswith(".manifest") and not met[""]:
             met[""] += 1
-            store_of_another = other(vfs)
+            store_of_another = on(vfs)
             store_of_another.merge(TOPIC)
 
     backend.put = late  # type: ignore[method-assign]
     fill(store, 20, begin=4)
     assert met[""]
-    vfs.clock_us = vfs.now_us() + 3 * DAY_US
-    other(vfs).collect_garbage()
+    later(vfs, 3)
+    on(vfs).collect_garbage()
     for partition in range(_PARTITIONS):
-        assert read(other(vfs), partition) == expected(partition, 24)
+        assert read(on(vfs), partition) == expected(partition, 24)
 
 
 def test_a_crashed_move_leaves_only_garbage(store: Store, vfs: FaultyVfs) -> None:
@@ -226,10 +216,10 @@ def test_a_crashed_move_leaves_only_garbage(store: Store, vfs: FaultyVfs) -> Non
     assert log_of(store).state().manifests == ()
     manifests = list(Path(vfs.root).glob("data/*/*.manifest"))
     assert manifests
-    vfs.clock_us = vfs.now_us() + 3 * DAY_US
-    other(vfs).collect_garbage()
+    later(vfs, 3)
+    on(vfs).collect_garbage()
     assert not any(each.exists() for each in manifests)
-    assert read(other(vfs), 0) == expected(0, 12)
+    assert read(on(vfs), 0) == expected(0, 12)
 
 
 @pytest.mark.row(45)
@@ -243,18 +233,18 @@ def test_a_move_that_slept_commits_no_manifest_that_is_deleted(
         fields = document.decode("commit", memoryview(b"".join(data)), key).fields
         if "manifests" in fields and not met:
             met.append(key)
-            vfs.clock_us = vfs.now_us() + 3 * DAY_US
+            later(vfs, 3)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 1000)
-                assert other(vfs).collect_garbage()[0] > 0
+                assert on(vfs).collect_garbage()[0] > 0
         create(key, data)
 
     backend.create = late  # type: ignore[method-assign]
     fill(store, 4)
     assert met
-    for found in (store, other(vfs)):
+    for found in (store, on(vfs)):
         assert read(found, 1) == expected(1, 4)
-    assert errors(other(vfs)) == []
+    assert errors(on(vfs)) == []
 
 
 def test_a_slice_that_reaches_into_the_next_manifest_is_whole(store: Store, vfs: FaultyVfs) -> None:
@@ -266,11 +256,11 @@ def test_a_slice_that_reaches_into_the_next_manifest_is_whole(store: Store, vfs:
     assert any(merged.base < end < merged.end for end in ends)
     for number in range(9, 60):
         fill(store, 1, begin=number)
-        cold, values = other(vfs), expected(0, number + 1)
+        cold, values = on(vfs), expected(0, number + 1)
         assert read(cold, 0) == values
         for start in range(number % 5, 2 * number, 5):
             assert read(cold, 0, start, start + 1) == values[start : start + 1]
-    assert errors(other(vfs)) == []
+    assert errors(on(vfs)) == []
 
 
 def random_slices(random: Random, count: int) -> list[tuple[int, Slice]]:
@@ -319,7 +309,7 @@ def test_lookups_in_a_log_with_manifests_cost_few_requests(
     store: Store, vfs: FaultyVfs, requests: Counter[str]
 ) -> None:
     fill(store, 40)
-    cold = other(vfs)
+    cold = on(vfs)
     assert cold.visible_ends(TOPIC) == (80,) * _PARTITIONS
     requests.clear()
     with cold.reading_once():
@@ -346,7 +336,7 @@ def test_opening_costs_the_same_however_long_the_log_is(
         fill(store, 30, begin=30 * number)
         requests.clear()
         size = 60 * (number + 1)
-        cold = other(vfs)
+        cold = on(vfs)
         assert read(cold, 0, size - 1, size) == [b"0-%d-1" % (size // 2 - 1)]
         counts.append(sum(requests.values()))
     assert max(counts) - min(counts) <= 3

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage_core import Store, StoreConfig
+from storage_core import Store
 from storage_core.errors import (
     CommitUnknownError,
     DataLossError,
@@ -23,32 +23,15 @@ from storage_core.objects import commit_log, commits, object_source
 from storage_core.objects.commit_log import CommitLog
 from storage_core.objects.garbage import collect_log
 from tests.support.faulty_vfs import Fault, FaultyVfs, faulty
+from tests.support.object_stores import DAY_US, later, on, staged_one
 from tests.support.stores import TOPIC, columns_of, errors, values
-
-DAY_US = 24 * 3600 * 10**6
-
-
-@pytest.fixture
-def vfs(tmp_path: Path) -> FaultyVfs:
-    Store.open(tmp_path, layout="objects", create=True).close()
-    return faulty(tmp_path)
 
 
 @pytest.fixture
 def store(vfs: FaultyVfs) -> Iterator[Store]:
-    with Store(vfs, StoreConfig(), "objects") as found:
+    with on(vfs) as found:
         found.create_topic(TOPIC, 1)
         yield found
-
-
-def other(vfs: FaultyVfs) -> Store:
-    return Store(vfs, StoreConfig(), "objects")
-
-
-def staged(store: Store, job: str, value: bytes) -> list[Any]:
-    stage = store.stage(job)
-    stage.write(TOPIC, 0, columns_of([value]))
-    return list(stage.finish())
 
 
 def log_of(store: Store) -> CommitLog:
@@ -74,37 +57,33 @@ def _committed(store: Store, job: str, parts: list[Any]) -> None:
     store.commit(job, parts)
 
 
-def later(vfs: FaultyVfs, days: float) -> None:
-    vfs.clock_us = vfs.now_us() + int(days * DAY_US)
-
-
 @pytest.mark.row(45)
 def test_a_commit_that_slept_while_its_data_was_deleted_does_not_happen(
     store: Store, vfs: FaultyVfs
 ) -> None:
-    parts = staged(store, "slept", b"late")
+    parts = staged_one(store, "slept", b"late")
 
     def sleep() -> None:
         later(vfs, 3)
-        assert other(vfs).collect_garbage()[0] == 1
+        assert on(vfs).collect_garbage()[0] == 1
 
     before(log_of(store).backend, "create", sleep)
     with pytest.raises(InvalidCommitError, match="garbage collection may have deleted"):
         store.commit("slept", parts)
-    assert (values(other(vfs)), errors(other(vfs))) == ([], [])
+    assert (values(on(vfs)), errors(on(vfs))) == ([], [])
 
 
 @pytest.mark.row(45)
 def test_a_commit_right_before_the_fence_keeps_its_data(store: Store, tmp_path: Path) -> None:
-    parts, ahead = staged(store, "slow", b"a"), faulty(tmp_path)
-    staged(store, "crashed", b"x")
+    parts, ahead = staged_one(store, "slow", b"a"), faulty(tmp_path)
+    staged_one(store, "crashed", b"x")
     later(ahead, 3)  # the collector's clock is wrong, so for the writer the data is new
-    collecting = other(ahead)
+    collecting = on(ahead)
     backend = collecting._engine._backend  # type: ignore[attr-defined]
     before(backend, "create", lambda: _committed(store, "slow", parts))
     assert collecting.collect_garbage()[0] == 1
-    assert (values(store), errors(other(ahead))) == ([b"a"], [])
-    late = staged(store, "late", b"b")
+    assert (values(store), errors(on(ahead))) == ([b"a"], [])
+    late = staged_one(store, "late", b"b")
     with pytest.raises(InvalidCommitError, match="uploaded before"):
         store.commit("late", late)
 
@@ -114,12 +93,12 @@ def test_a_collector_whose_clock_is_a_year_ahead_stops_writers_for_an_hour_at_mo
     store: Store, vfs: FaultyVfs, tmp_path: Path
 ) -> None:
     ahead = faulty(tmp_path)
-    staged(store, "crashed", b"x")
+    staged_one(store, "crashed", b"x")
     later(ahead, 365)
-    assert other(ahead).collect_garbage()[0] == 1
+    assert on(ahead).collect_garbage()[0] == 1
     later(vfs, 1 / 24)
-    store.commit("next", staged(store, "next", b"a"))
-    assert (values(other(vfs)), errors(other(vfs))) == ([b"a"], [])
+    store.commit("next", staged_one(store, "next", b"a"))
+    assert (values(on(vfs)), errors(on(vfs))) == ([b"a"], [])
 
 
 @pytest.mark.row(45)
@@ -129,9 +108,9 @@ def test_a_topic_that_is_made_while_garbage_is_collected_keeps_its_data(
 ) -> None:
     """Also where the collector's clock is so wrong that all data is old."""
     ahead, made = faulty(tmp_path), list[int]()
-    staged(store, "crashed", b"x")
+    staged_one(store, "crashed", b"x")
     later(ahead, 3)
-    collecting = other(ahead)
+    collecting = on(ahead)
     backend = collecting._engine._backend  # type: ignore[attr-defined]
 
     def make() -> None:
@@ -155,7 +134,7 @@ def test_a_collector_that_slept_deletes_no_inline_records(
     monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 3)
     for each in range(4):
         store.append(TOPIC, 0, [b"%d" % each])
-    log = other(vfs)._engine._catalog.get(TOPIC)[0]  # type: ignore[attr-defined]
+    log = on(vfs)._engine._catalog.get(TOPIC)[0]  # type: ignore[attr-defined]
 
     def sleep() -> None:
         for each in range(4, 9):
@@ -164,17 +143,17 @@ def test_a_collector_that_slept_deletes_no_inline_records(
 
     before(log.backend, "list_after", sleep)
     collect_log(log, DAY_US, dry_run=False)
-    assert values(other(vfs)) == [b"%d" % each for each in range(9)]
+    assert values(on(vfs)) == [b"%d" % each for each in range(9)]
 
 
 def test_an_abort_deletes_nothing_that_is_committed(store: Store, vfs: FaultyVfs) -> None:
     """A job may be aborted after its commit, and may have any name."""
-    store.commit("done", staged(store, "done", b"a"))
+    store.commit("done", staged_one(store, "done", b"a"))
     store.append(TOPIC, 0, [bytes(Random(1).randbytes(2 << 20))])
-    left = staged(store, "done", b"never")
+    left = staged_one(store, "done", b"never")
     for job in ("done", "append", "rewrite"):
-        other(vfs).abort(job)
-    assert (len(values(other(vfs))), errors(other(vfs))) == (2, [])
+        on(vfs).abort(job)
+    assert (len(values(on(vfs))), errors(on(vfs))) == (2, [])
     with pytest.raises(FileNotFoundError):
         log_of(store).backend.get_ranges(left[0].path)
 
@@ -183,7 +162,7 @@ def test_an_abort_deletes_nothing_that_is_committed(store: Store, vfs: FaultyVfs
 def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts, elsewhere = staged(store, "job", b"a"), other(vfs)
+    parts, elsewhere = staged_one(store, "job", b"a"), on(vfs)
     backend = log_of(store).backend
     true, requests = backend.create, list[Any]()
 
@@ -197,8 +176,8 @@ def test_an_abort_in_another_process_keeps_what_may_still_be_committed(
     monkeypatch.setattr(commits, "_undecided", set())  # another process has a set of its own
     elsewhere.abort("job", tried=True)
     true(*requests[0])  # the request arrives after all
-    assert (values(other(vfs)), errors(other(vfs))) == ([b"a"], [])
-    staged(elsewhere, "never", b"x")
+    assert (values(on(vfs)), errors(on(vfs))) == ([b"a"], [])
+    staged_one(elsewhere, "never", b"x")
     elsewhere.abort("never")
     assert not [name for name in vfs.listdir("data") if "never" in vfs.listdir(f"data/{name}")]
 
@@ -220,7 +199,7 @@ def test_a_deleted_log_is_collected_although_the_collector_crashes(
     store: Store, vfs: FaultyVfs
 ) -> None:
     store.append(TOPIC, 0, [b"a"])
-    sleeper = other(vfs)
+    sleeper = on(vfs)
     slept = log_of(sleeper)
     slept.refresh()
     store.delete_topic(TOPIC)
@@ -229,17 +208,17 @@ def test_a_deleted_log_is_collected_although_the_collector_crashes(
     with pytest.raises(StorageError):
         store.collect_garbage()
     vfs.faults.clear()
-    assert other(vfs).collect_garbage()[0] > 0
-    assert other(vfs).collect_garbage() == (0, 0)
+    assert on(vfs).collect_garbage()[0] > 0
+    assert on(vfs).collect_garbage() == (0, 0)
     # A writer that slept meanwhile must not believe that its record is in the log.
     slept._seen = slept._now()
     with pytest.raises(StorageError):
         sleeper.append(TOPIC, 0, [b"late"])
-    assert other(vfs).collect_garbage()[0] <= 1
+    assert on(vfs).collect_garbage()[0] <= 1
     with pytest.raises(TopicNotFoundError):
-        other(vfs).read(TOPIC, 0)
-    other(vfs).create_topic(TOPIC, 1)
-    assert values(other(vfs)) == []
+        on(vfs).read(TOPIC, 0)
+    on(vfs).create_topic(TOPIC, 1)
+    assert values(on(vfs)) == []
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -260,15 +239,15 @@ def test_two_collectors_at_once_need_no_second_try(
     staged_elsewhere.finish()
     later(vfs, 3)
     for nth in range(1, 2 if at == "replace_if" else 16):
-        first = other(vfs)
+        first = on(vfs)
         backend = first._engine._backend  # type: ignore[attr-defined]
-        before(backend, at, lambda: other(vfs).collect_garbage() and None, nth)
+        before(backend, at, lambda: on(vfs).collect_garbage() and None, nth)
         first.collect_garbage()
-    assert other(vfs).collect_garbage() == (0, 0)
-    assert values(other(vfs), topic="other") == []
-    assert errors(other(vfs)) == []
+    assert on(vfs).collect_garbage() == (0, 0)
+    assert values(on(vfs), topic="other") == []
+    assert errors(on(vfs)) == []
     if not deleted:
-        assert values(other(vfs)) == [b"%d" % each for each in range(8)]
+        assert values(on(vfs)) == [b"%d" % each for each in range(8)]
 
 
 @pytest.mark.row(45)
@@ -277,21 +256,21 @@ def test_a_topic_whose_deletion_was_cut_off_is_gone_for_everybody(
 ) -> None:
     """The process dies after the commit that deletes the topic, before listings know it."""
     store.create_topic("other", 1)
-    store.commit("done", staged(store, "done", b"a"))
+    store.commit("done", staged_one(store, "done", b"a"))
     vfs.faults.append(Fault("rename", errno.EIO, nth=1, path=".deleted"))
     with pytest.raises(StorageError):
         store.delete_topic(TOPIC)
     vfs.faults.clear()
-    assert other(vfs).topics() == ["other"]
-    assert not [entry for entry in other(vfs).ledger() if entry.topic == TOPIC]
-    assert errors(other(vfs)) == []
-    staged_elsewhere = other(vfs).stage("never")
+    assert on(vfs).topics() == ["other"]
+    assert not [entry for entry in on(vfs).ledger() if entry.topic == TOPIC]
+    assert errors(on(vfs)) == []
+    staged_elsewhere = on(vfs).stage("never")
     staged_elsewhere.write("other", 0, columns_of([b"x"]))
     staged_elsewhere.finish()
-    other(vfs).abort("never")
+    on(vfs).abort("never")
     assert not [name for name in vfs.listdir("data") if "never" in vfs.listdir(f"data/{name}")]
-    other(vfs).create_topic(TOPIC, 2)
-    assert other(vfs).topics() == ["other", TOPIC]
+    on(vfs).create_topic(TOPIC, 2)
+    assert on(vfs).topics() == ["other", TOPIC]
 
 
 def test_a_deletion_that_was_begun_and_did_not_happen_deletes_nothing(
@@ -302,10 +281,10 @@ def test_a_deletion_that_was_begun_and_did_not_happen_deletes_nothing(
     with pytest.raises(StorageError):
         store.delete_topic(TOPIC)
     vfs.faults.clear()
-    assert other(vfs).topics() == [TOPIC]
-    assert values(other(vfs)) == [b"a"]
-    other(vfs).delete_topic(TOPIC)
-    assert other(vfs).topics() == []
+    assert on(vfs).topics() == [TOPIC]
+    assert values(on(vfs)) == [b"a"]
+    on(vfs).delete_topic(TOPIC)
+    assert on(vfs).topics() == []
 
 
 def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_stays(
@@ -324,7 +303,7 @@ def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_sta
 
     log.commit = commit  # type: ignore[method-assign]
     store.delete_topic(TOPIC)
-    assert store.topics() == other(vfs).topics() == [TOPIC]
+    assert store.topics() == on(vfs).topics() == [TOPIC]
     assert len(store.visible_ends(TOPIC)) == 2
 
 
@@ -349,17 +328,17 @@ def test_a_task_reads_what_was_merged_and_collected_since_its_plan(
             stage.get_handler(TOPIC, 0).flush()
         store.commit(f"job-{number}", stage.finish())
     plan = [(segment, segment.base, segment.end) for segment in store.segments(TOPIC, 0)]
-    running, losses, (segment, start, end) = other(vfs), list[DataLossError](), plan[0]
+    running, losses, (segment, start, end) = on(vfs), list[DataLossError](), plan[0]
     reader = running._engine.reader(TOPIC, 0)
     batches = reader.read_slice(segment, start, end, running.selection(TOPIC, 0))
     seen = list(next(batches)["value"].to_pylist())
     assert 0 < len(seen) < end == 6000, len(seen)
     assert store.merge(TOPIC)[0].segments_before == 3
     later(vfs, 3)
-    assert other(vfs).collect_garbage()[0] >= 3
+    assert on(vfs).collect_garbage()[0] >= 3
     seen += [value for batch in batches for value in batch["value"].to_pylist()]
     assert seen == wanted[:end]
-    late = other(vfs).read_slices(TOPIC, 0, plan, on_loss=losses.append)
+    late = on(vfs).read_slices(TOPIC, 0, plan, on_loss=losses.append)
     assert [value for batch in late for value in batch["value"].to_pylist()] == wanted
     assert losses == []
 
@@ -379,7 +358,7 @@ def test_a_task_reads_rows_that_were_merged_with_newer_columns_since_its_plan(
     assert store.merge("rows")[0].segments_before == 2
     store.append_table("rows", pa.table({"id": [4]}))
     vfs.unlink(plan[0][0].path.partition("@")[0])  # as a collector does later
-    task = other(vfs)
+    task = on(vfs)
     reads = task._engine.remote
     assert reads is not None
     reads.pin("rows", pin)

@@ -18,22 +18,15 @@ from storage_core.objects.collector import Collector
 from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs, faulty
-from tests.support.stores import TOPIC, columns_of, errors, values
-
-DAY_US = 24 * 3600 * 10**6
-
-
-@pytest.fixture
-def vfs(tmp_path: Path) -> FaultyVfs:
-    Store.open(tmp_path, layout="objects", create=True).close()
-    return faulty(tmp_path)
+from tests.support.object_stores import later, on, staged_one
+from tests.support.stores import TOPIC, errors, values
 
 
 @pytest.fixture
 def store(vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 5)
     monkeypatch.setattr(collector, "CHECKPOINT_INTERVAL", 5)
-    with Store(vfs, StoreConfig(), "objects") as found:
+    with on(vfs) as found:
         found.create_topic(TOPIC, 1)
         yield found
 
@@ -43,16 +36,6 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts every call of the seam."""
     names = ("create", "put", "get_ranges", "list_after", "delete", "replace_if")
     return count_calls(monkeypatch, VfsBackend, names)
-
-
-def staged(store: Store, job: str, value: bytes) -> list[Any]:
-    stage = store.stage(job)
-    stage.write(TOPIC, 0, columns_of([value]))
-    return list(stage.finish())
-
-
-def later(vfs: FaultyVfs, days: float) -> None:
-    vfs.clock_us = vfs.now_us() + int(days * DAY_US)
 
 
 def data(vfs: FaultyVfs) -> set[str]:
@@ -66,10 +49,10 @@ def sweeper(store: Store) -> Collector:
 
 
 def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> None:
-    (orphan,) = staged(store, "crashed", b"never")
-    store.commit("job", staged(store, "job", b"a"))
+    (orphan,) = staged_one(store, "crashed", b"never")
+    store.commit("job", staged_one(store, "job", b"a"))
     later(vfs, 3)
-    (recent,) = staged(store, "running", b"later")
+    (recent,) = staged_one(store, "running", b"later")
     for number in range(10):
         store.append(TOPIC, 0, [b"%d" % number])
     assert orphan.path not in data(vfs)
@@ -81,7 +64,7 @@ def test_commits_sweep_what_crashed_jobs_left(store: Store, vfs: FaultyVfs) -> N
     for number in range(30):
         store.append(TOPIC, 0, [b"more%d" % number])
     assert sum(path.exists() for path in commits) < len(commits), "their records were deleted"
-    assert values(Store(vfs, StoreConfig(), "objects")) == [b"more%d" % n for n in range(30)]
+    assert values(on(vfs)) == [b"more%d" % n for n in range(30)]
     assert errors(store) == []
 
 
@@ -103,7 +86,7 @@ def test_a_sweep_is_rare_and_its_requests_are_bounded(
 ) -> None:
     monkeypatch.setattr(collector, "_SWEPT", 8)
     for number in range(20):
-        staged(store, f"crashed{number}", b"never")
+        staged_one(store, f"crashed{number}", b"never")
     later(vfs, 3)
     left = [20]
     while left[-1]:
@@ -121,7 +104,7 @@ def test_a_sweep_is_rare_and_its_requests_are_bounded(
 def test_a_sweep_that_would_cost_too_much_is_left_to_gc(
     store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staged(store, "crashed", b"never")
+    staged_one(store, "crashed", b"never")
     later(vfs, 3)
     monkeypatch.setattr(collector, "_SWEPT_TOPICS", 0)
     assert not sweeper(store).sweep_if_due().keys
@@ -133,7 +116,7 @@ def test_a_sweep_that_would_cost_too_much_is_left_to_gc(
 
 
 def test_what_other_programs_left_among_the_data_stays(store: Store, vfs: FaultyVfs) -> None:
-    (orphan,) = staged(store, "crashed", b"never")
+    (orphan,) = staged_one(store, "crashed", b"never")
     job = Path(vfs.root, orphan.path).parent
     hour = job.parent if job.parent.name != "data" else job
     theirs = [
@@ -157,8 +140,8 @@ def test_a_sweep_fences_what_it_deletes(store: Store, vfs: FaultyVfs) -> None:
     ahead = faulty(Path(vfs.root))
     later(ahead, 3)  # the sweeper's clock is wrong, so for the writer the data is new
     sweeping = Store(ahead, StoreConfig(), "objects")
-    parts = staged(store, "slow", b"a")
-    staged(store, "crashed", b"x")
+    parts = staged_one(store, "slow", b"a")
+    staged_one(store, "crashed", b"x")
     backend = sweeper(sweeping)._backend
     create, met = backend.create, list[str]()
 
@@ -175,7 +158,7 @@ def test_a_sweep_fences_what_it_deletes(store: Store, vfs: FaultyVfs) -> None:
 
 
 def test_a_damaged_hint_begins_again(store: Store, vfs: FaultyVfs) -> None:
-    staged(store, "crashed", b"never")
+    staged_one(store, "crashed", b"never")
     later(vfs, 3)
     (Path(vfs.root) / "sweep").write_bytes(b"?")
     assert len(sweeper(store).sweep_if_due().keys) == 1
@@ -183,21 +166,21 @@ def test_a_damaged_hint_begins_again(store: Store, vfs: FaultyVfs) -> None:
 
 def test_a_topic_whose_name_is_lost_keeps_its_data(store: Store, vfs: FaultyVfs) -> None:
     store.create_topic("other", 1)
-    store.commit("job", staged(store, "job", b"a"))
-    staged(store, "crashed", b"never")
+    store.commit("job", staged_one(store, "job", b"a"))
+    staged_one(store, "crashed", b"never")
     later(vfs, 3)
     (name,) = Path(vfs.root).glob(f"topics/{TOPIC}/*.json")
     content = name.read_bytes()
     name.unlink()
-    assert len(sweeper(Store(vfs, StoreConfig(), "objects")).sweep_if_due().keys) == 1
+    assert len(sweeper(on(vfs)).sweep_if_due().keys) == 1
     name.write_bytes(content)
-    assert values(Store(vfs, StoreConfig(), "objects")) == [b"a"]
+    assert values(on(vfs)) == [b"a"]
 
 
 @pytest.mark.row(45)
 def test_a_clock_that_jumps_makes_no_job_happen_twice(store: Store, vfs: FaultyVfs) -> None:
     """Jobs leave the ledger only where the fence refuses their data."""
-    parts = staged(store, "job", b"a")
+    parts = staged_one(store, "job", b"a")
     store.commit("job", parts)
     ahead = faulty(Path(vfs.root))
     later(ahead, 30)
@@ -207,7 +190,7 @@ def test_a_clock_that_jumps_makes_no_job_happen_twice(store: Store, vfs: FaultyV
     slow = faulty(Path(vfs.root))  # for which no time passes
     assert Store(slow, StoreConfig(), "objects").commit("job", parts).skipped
     later(vfs, 2)
-    staged(store, "crashed", b"never")
+    staged_one(store, "crashed", b"never")
     jumped.collect_garbage()
     for number in range(20, 40):
         jumped.append(TOPIC, 0, [b"%d" % number])

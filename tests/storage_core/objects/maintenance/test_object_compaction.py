@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from storage_core import Store, StoreConfig
+from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.objects.maintenance import compaction
 from tests.support.faulty_vfs import CrashError, faulty
+from tests.support.object_stores import later, on
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
 from tests.support.stores import TOPIC, errors, offsets, values
 from tests.support.typed_segments import rows, rows_as_batch
@@ -35,10 +36,10 @@ def make(path: Path, groups: list[list[Record]], **settings: Any) -> Store:
     return in_segments(path, groups, layout="objects", **{**COMPACT, **settings})
 
 
-def later(path: Path, hours: float) -> Store:
+def a_day_later(path: Path) -> Store:
     vfs = faulty(path)
-    vfs.clock_us = vfs.inner.now_us() + int(hours * 3600 * 10**6)
-    return Store(vfs, StoreConfig(), "objects")
+    later(vfs, 25 / 24)
+    return on(vfs)
 
 
 @pytest.mark.slow
@@ -90,7 +91,7 @@ def test_tombstones_go_after_their_time_and_never_before_what_they_delete(tmp_pa
     assert store.compact(TOPIC)[0].note == "nothing is new"
     (mark,) = json.loads(next(tmp_path.glob("logs/*/cleaned/0.json")).read_text())["marks"]
     assert mark[0] == 4
-    tomorrow = later(tmp_path, 25)
+    tomorrow = a_day_later(tmp_path)
     assert tomorrow.compact(TOPIC)[0].records_removed == 1
     assert offsets(tomorrow) == [1, 3]
 
@@ -102,7 +103,7 @@ def test_a_lost_or_damaged_checkpoint_costs_a_pass_and_no_tombstone(tmp_path: Pa
     for damage in (b"", b"{", b'{"format": 1, "topic_uuid": "x"}', b"[]"):
         path.unlink()
         path.write_bytes(damage)
-        assert later(tmp_path, 25).compact(TOPIC, dry_run=True) == []
+        assert a_day_later(tmp_path).compact(TOPIC, dry_run=True) == []
     assert offsets(store) == [1, 2]
 
 
@@ -171,7 +172,7 @@ def test_every_crash_leaves_all_latest_records(
         vfs = faulty(root)
         vfs.real_syncs, vfs.crash_after = False, calls
         try:
-            Store(vfs, StoreConfig(), "objects").compact(TOPIC)
+            on(vfs).compact(TOPIC)
             break
         except CrashError:
             store = Store.open(root)

@@ -13,7 +13,7 @@ from storage_core.errors import (
 )
 from storage_core.objects.engine import ObjectEngine
 from tests.support.faulty_vfs import faulty
-from tests.support.object_stores import SCHEMA, make, on, staged
+from tests.support.object_stores import SCHEMA, later, make, on, staged
 from tests.support.stores import T0, TOPIC, errors, offsets, rows, tree, values
 
 
@@ -107,7 +107,7 @@ def test_garbage_is_deleted_and_live_data_stays(tmp_path: Path) -> None:
     engine = store._engine
     assert isinstance(engine, ObjectEngine)
     assert store.collect_garbage() == (0, 0)
-    vfs.clock_us = vfs.inner.now_us() + 3 * 24 * 3600 * 10**6
+    later(vfs, 3)
     planned = engine._collector.collect(dry_run=True)
     assert any("/crashed/" in key for key in planned.keys)
     assert sum(key.startswith("logs/") for key in planned.keys) == 2
