@@ -103,10 +103,7 @@ class BrokerMaintenance(FileMaintenance):
                 f"layout {self._layout.name} has no keys, so nothing can be compacted."
             )
         compaction = BrokerCompaction(self, pace, self._log, self._guard)
-        ratio = (
-            self.config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
-        )
-        return self.with_start(compaction.run(ratio, dry_run=dry_run))
+        return self.with_start(compaction.run(min_dirty_ratio, dry_run=dry_run))
 
     def problems(self, segment: Sealed, pace: Pace) -> tuple[Problem, ...]:
         """Rows have no checksum, but framing, fields and offsets."""

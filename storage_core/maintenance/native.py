@@ -98,10 +98,7 @@ class NativeMaintenance(FileMaintenance):
         compaction = NativeCompaction(
             self, self._files, self.high_watermark(), replacer, pace, self._key_columns
         )
-        ratio = (
-            self.config.min_cleanable_dirty_ratio if min_dirty_ratio is None else min_dirty_ratio
-        )
-        return self.with_start(compaction.run(ratio, dry_run=dry_run))
+        return self.with_start(compaction.run(min_dirty_ratio, dry_run=dry_run))
 
     def scrubbed_upto(self) -> int | None:
         """The high watermark: an append that fails takes back what is above."""
