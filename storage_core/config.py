@@ -297,21 +297,22 @@ def _refuse_near_misses(known: list[str], environment: Mapping[str, str]) -> Non
     for variable in environment:
         name = variable.removeprefix(_PREFIX)
         if variable.startswith(_PREFIX) and name not in known:
-            near = _nearest(name, known, 0.85)
+            near = nearest(name, known, 0.85)
             if near:
                 raise ConfigError(
                     f"Unknown variable {variable!r}. Did you mean {_PREFIX + near[0]!r}?"
                 )
 
 
-def _nearest(name: str, known: list[str], similarity: float) -> list[str]:
+def nearest(name: str, known: list[str], similarity: float) -> list[str]:
+    """The known name that is most like this one, if it is similar enough."""
     import difflib  # only on the way to an error
 
     return difflib.get_close_matches(name, known, n=1, cutoff=similarity)
 
 
 def _did_you_mean(key: str, known: list[str]) -> str:
-    near = _nearest(key, known, 0.6)
+    near = nearest(key, known, 0.6)
     return (
         f" Did you mean {near[0]!r}?" if near else f" Known settings: {', '.join(sorted(known))}."
     )

@@ -95,7 +95,12 @@ class Maintainer:
         if self._layout.garbage and not self._stopping.is_set():
             self._try("garbage collection", self._collect_garbage)
         seconds, failed = self._store.vfs.monotonic() - begun, self.failures - before
-        _log.info("maintained %d topics in %.1f s, %d failures", len(topics), seconds, failed)
+        _log.info(
+            "maintained %s in %.1f s, %s",
+            _count(len(topics), "topic"),
+            seconds,
+            _count(failed, "failure"),
+        )
 
     def scrub(self) -> None:
         """Verify every checksum of sealed segments and log the problems."""
@@ -124,7 +129,7 @@ class Maintainer:
         dropped = store.retain(topic)
         if dropped:
             count = sum(map(len, dropped.values()))
-            _log.info("retention of topic %r deleted %d segments", topic, count)
+            _log.info("retention of topic %r deleted %s", topic, _count(count, "segment"))
         if self._layout.compact and "compact" in config.cleanup_policy and found.has_keys:
             _log_reports(store.compact(topic, stop=stop))
         if self._layout.rewrite and config.merge_below_bytes is not None:
@@ -184,3 +189,7 @@ def _log_reports(reports: list[UpkeepReport]) -> None:
                 report.saved_bytes,
                 report.records_removed,
             )
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from ..config import StoreConfig
+from ..config import StoreConfig, nearest
 from ..errors import ConfigError, DamagedMetadataError
 from ..io import json_files
 from ..vfs import Vfs
@@ -84,8 +84,11 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, with numbers for texts such as ``7d``; raise for unknown or invalid ones."""
     for name in settings:
         if name not in TOPIC_SETTINGS:
+            near = nearest(name, list(TOPIC_SETTINGS), 0.6)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                f"{name!r} is not a topic setting. Topic settings: {', '.join(TOPIC_SETTINGS)}."
+                f"{name!r} is not a topic setting.{meant} Topic settings: "
+                f"{', '.join(TOPIC_SETTINGS)}."
             )
     checked = StoreConfig().override(settings)
     return {name: getattr(checked, name) for name in settings}

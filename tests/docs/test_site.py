@@ -61,7 +61,7 @@ def test_every_page_of_the_docs_is_there(site: Path) -> None:
 
 
 def test_every_page_of_the_navigation_is_a_link_of_its_own_name(site: Path) -> None:
-    """A README among the pages of a section would otherwise hide behind the section's title."""
+    """A README among the pages of a section would otherwise be what the section's title opens."""
     pages = re.findall(r"^      - ([^:]+): (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.M)
     text = (site / "index.html").read_text()
     links = re.findall(

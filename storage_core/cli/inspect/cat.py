@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from ...store.store import Store
-from ..common import arguments, times
+from ..common import arguments, output, times
 from .record_printer import Form, Printer, form_options
 
 
@@ -64,6 +66,17 @@ def cat(
         for _ in printer.show(each, first, end):
             pass
     printer.flush()
+    if not printer.printed and most != 0:
+        output.note(_why_nothing(store, topic, partitions))
+
+
+def _why_nothing(store: Store, topic: str, partitions: Sequence[int]) -> str:
+    bounds = {each: store.offsets(topic, each) for each in partitions}
+    if not any(len(each) for each in bounds.values()):
+        return f"No record to print: {topic} is empty."
+    shown = [f"{each}: {found.start} to {found.end}" for each, found in bounds.items()]
+    held = ", ".join(shown[:8]) + (", …" if len(shown) > 8 else ".")
+    return f"No record of {topic} matches. Offsets by partition, the end excluded: {held}"
 
 
 def first_offset(store: Store, topic: str, partition: int, start: int, *, strict: bool) -> int:

@@ -52,6 +52,7 @@ class Printer:
         self._topic = topic
         self._form = form
         self._left = most
+        self._printed = 0
         self._chosen = columns
         self._where = where
         self._out = sys.stdout.buffer
@@ -60,6 +61,11 @@ class Printer:
             raise click.UsageError(f"--raw is for records topics; {topic!r} is typed. Use --json.")
         if columns and not self._typed:
             raise click.UsageError(f"--columns is for typed topics; {topic!r} is a records topic.")
+
+    @property
+    def printed(self) -> int:
+        """How many records have been printed."""
+        return self._printed
 
     @property
     def is_done(self) -> bool:
@@ -78,6 +84,7 @@ class Printer:
             where=self._where,
         )
         for batch in batches:
+            self._printed += batch.num_rows
             if self._left is not None:
                 self._left -= batch.num_rows
             self._out.writelines(line + b"\n" for line in self._lines(partition, batch))

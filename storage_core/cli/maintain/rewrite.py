@@ -118,7 +118,27 @@ def compact(
             "alone. Pass --roll to seal it first."
         )
 
-    _run(ctx, store, work, "Remove these records permanently?", idle=idle, **how)
+    _run(ctx, work, "Remove these records permanently?", idle=idle, **how)
+
+
+def _idle(store: Store, topic: str | None, why: str) -> Callable[[Reports], str]:
+    """What to say if there was nothing to do: why, and what waits in active segments."""
+
+    def idle(reports: Reports) -> str:
+        del reports
+        if not LAYOUTS[store.layout].rolls:
+            return f"{why}."
+        active = sum(
+            _sealed(store, name, number) == 0
+            for name in (store.topics() if topic is None else [topic])
+            for number in range(store.topic(name).partitions)
+        )
+        if not active:
+            return f"{why}."
+        waits = f"All records of {plural(active, 'partition')} are in the active segment"
+        return f"{why}. {waits}: cursus roll seals it."
+
+    return idle
 
 
 def _compacted(store: Store, policy: str | None) -> list[str]:
@@ -156,7 +176,10 @@ def merge(
     def work(**given: Any) -> Reports:
         return store.merge(topic, below_bytes=below_bytes, **given)
 
-    _run(ctx, store, work, "Merge these segments?", **how)
+    idle = _idle(
+        store, topic, f"Nothing to merge in {store.path}: no neighbouring segments are small enough"
+    )
+    _run(ctx, work, "Merge these segments?", idle=idle, **how)
 
 
 @click.command()
@@ -198,19 +221,21 @@ def recompress(
             topic, compression=compression, level=level, older_than_ms=older_than_ms, **given
         )
 
-    _run(ctx, store, work, "Rewrite these segments?", **how)
+    idle = _idle(
+        store, topic, f"Nothing to recompress in {store.path}: no sealed segment has another codec"
+    )
+    _run(ctx, work, "Rewrite these segments?", idle=idle, **how)
 
 
 def _run(
     ctx: click.Context,
-    store: Store,
     work: Callable[..., Reports],
     question: str,
     *,
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    idle: Callable[[Reports], str] | None = None,
+    idle: Callable[[Reports], str],
 ) -> None:
     """Show what the operation would do, ask, run it, and show what it did.
 
@@ -220,8 +245,7 @@ def _run(
     def nothing(reports: Reports) -> bool:
         if any(report.segments_before or not report.done for report in reports):
             return False
-        default = f"Nothing to do in {store.path}."
-        output.note(default if idle is None else idle(reports))
+        output.note(idle(reports))
         return True
 
     if dry_run or not yes:

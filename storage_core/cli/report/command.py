@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TextIO
 
 import click
@@ -35,6 +36,8 @@ def report(store: Store, output: TextIO, sample: int, no_check: bool) -> None:
     The page shows topics, segments, rates, record sizes, compression, lag and problems. It is one
     file without scripts and loads nothing from the network.
     """
+    if output.name == "-" and sys.stdout.isatty():
+        raise click.UsageError("The page would fill the terminal. Pass --output report.html.")
     total = sum(topic.size for topic in facts_of_topics(store)) or 1
     with terminal.progress_bar() as bar:
         task = bar.add_task("reading", total=2 * total)

@@ -88,7 +88,10 @@ def groups(
             "consumerGroup, a program with Store.commit_offsets."
         )
     if not found and group is not None:
-        output.error(f"group {group!r} has committed no offsets in this store.")
+        known = ", ".join(store.groups()) or "none"
+        output.error(
+            f"group {group!r} has committed no offsets in this store. Groups found: {known}."
+        )
         ctx.exit(output.PROBLEMS)
 
 

@@ -65,6 +65,15 @@ def test_exit_codes_tell_done_from_problems_from_wrong_usage(tmp_path: Path) -> 
     assert process("--version")[1] == f"cursus, version {__version__}\n"
 
 
+def test_a_page_is_not_printed_on_a_terminal(tmp_path: Path) -> None:
+    made(tmp_path)
+    code, seen = on_a_terminal("report", tmp_path)
+    assert code == 2
+    assert "The page would fill the terminal. Pass --output report.html." in seen
+    assert "<html" not in seen
+    assert on_a_terminal("report", tmp_path, "-o", tmp_path / "report.html")[0] == 0
+
+
 def test_a_pipe_gets_no_colours_and_no_bars_and_quiet_commands_say_nothing(tmp_path: Path) -> None:
     made(tmp_path)
     for words in (["topics"], ["describe"], ["check", "-q"], ["report", "--quiet"]):

@@ -35,7 +35,7 @@ def test_one_round_does_what_the_settings_ask_for_and_says_so(tmp_path: Path) ->
     assert all(re.match(r"20\d\d-\d\d-\d\dT[\d:]{8}Z INFO ", line) for line in lines)
     assert "compact of t-0: 10 segments became" in answer.err
     assert "merge of t-0:" in answer.err
-    assert "retention of topic 'u' deleted 1 segments" in answer.err
+    assert "retention of topic 'u' deleted 1 segment\n" in answer.err
     assert lines[-1].endswith("s, 0 failures")
     assert offsets(Store.open(tmp_path)) == [28, 29, 30]
     assert len(names(tmp_path, ".log")) == 2
@@ -51,8 +51,8 @@ def test_a_step_that_fails_is_reported_and_the_rest_goes_on(tmp_path: Path) -> N
     answer = run("maintain", tmp_path)
     assert answer.code == 1
     assert "WARNING maintenance of topic 't' failed: " in answer.err
-    assert "retention of topic 'u' deleted 1 segments" in answer.err
-    assert answer.err.splitlines()[-1].endswith("s, 1 failures")
+    assert "retention of topic 'u' deleted 1 segment\n" in answer.err
+    assert answer.err.splitlines()[-1].endswith("s, 1 failure")
     quiet = run("maintain", tmp_path, "--quiet", "--scrub-every", "1h")
     assert quiet.code == 1
     assert "INFO" not in quiet.err

@@ -99,7 +99,13 @@ def test_commands_answer(tmp_path: Path) -> None:
         "o: nothing changed: it was so already\n"
     )
     assert said("retain").startswith("Nothing to delete: no sealed segment is past the limits")
-    assert said("merge") == f"Nothing to do in {path}.\n"
+    idle = "All records of 1 partition are in the active segment: cursus roll seals it.\n"
+    assert said("merge") == (
+        f"Nothing to merge in {path}: no neighbouring segments are small enough. {idle}"
+    )
+    assert said("recompress", "o") == (
+        f"Nothing to recompress in {path}: no sealed segment has another codec. {idle}"
+    )
     assert said("repair", "-y") == "3 partitions recovered, 0 problems left\n"
     for words in (("check",), ("retain",), ("alter", "o", "--set", "retention_ms=default")):
         assert said(*words, "-q") == ""

@@ -77,7 +77,13 @@ def test_an_offset_that_one_partition_has_ends_the_others_at_theirs(tmp_path: Pa
 
 def test_unknown_groups_and_wrong_words(tmp_path: Path) -> None:
     timed(tmp_path)
-    assert run("groups", tmp_path, "nobody").code == 1
+    unknown = run("groups", tmp_path, "nobody")
+    assert (unknown.code, unknown.err) == (
+        1,
+        "cursus: group 'nobody' has committed no offsets in this store. Groups found: none.\n",
+    )
+    Store.open(tmp_path).commit_offsets("readers", {TOPIC: {0: 1}})
+    assert run("groups", tmp_path, "reader").err.endswith(" Groups found: readers.\n")
     assert run("groups", tmp_path, "--reset-to", "latest").code == 2
     assert run("groups", tmp_path, "nobody", "--reset-to", "latest", "--yes").code == 2
     assert run("groups", tmp_path, "readers", "--reset-to", "someday").code == 2

@@ -24,6 +24,8 @@ def test_create_makes_the_store_and_takes_settings(tmp_path: Path) -> None:
     wrong = run("create", path, "other", "--set", "speed=9")
     assert (wrong.code, wrong.err[:25]) == (1, "cursus: [CONFIG_INVALID] ")
     assert run("create", path, "other", "--set", "compression").code == 2
+    typo = run("create", path, "other", "--set", "retention=3d")
+    assert "'retention' is not a topic setting. Did you mean 'retention_ms'? Topic se" in typo.err
 
 
 def test_alter_grows_and_changes(tmp_path: Path) -> None:
