@@ -20,7 +20,7 @@ from ..io.byte_source import Source, WindowSource
 from ..types import Int64s, OffsetPosition
 from .codecs.batches import Batches, Bounds, Walked, walk_batches
 from .codecs.indexes import TimeEntries
-from .codecs.records import Records, decode_groups
+from .codecs.records import Records, decode_groups, wants_times
 from .codecs.varints import Bools
 
 _FIRST_BYTES, _MOST_BYTES = 128 << 10, 8 << 20
@@ -317,6 +317,8 @@ def broken(chunk: Chunk) -> BrokenFrameError:
 
 
 def _frames(found: Records, names: Collection[str]) -> Iterator[DecodedFrame]:
+    if wants_times(names) and (sound := found.with_times()) < found.count:
+        yield from _frames(found.first(sound), names)
     columns, kind = found.columns(names), found.timestamp_type
     size = sum(column.nbytes for column in columns.values())
     # Pieces of one size: a reader would have to join a small last one with others.

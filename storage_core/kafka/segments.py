@@ -96,7 +96,9 @@ class KafkaSegments(ListedAtOnce):
             raise FileNotFoundError(path)
         edges, key = self._edges(path, base), (path, stat)
         source: Source
-        if edges.limit == MAX_OFFSET or not stat.size:
+        # What is above the high watermark a leader change may cut off. To touch a mapped page that
+        # is gone kills the process.
+        if edges.limit > edges.high_watermark or not stat.size:
             fd = self._vfs.open(path, "read")
             source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
         else:

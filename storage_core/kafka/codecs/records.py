@@ -43,6 +43,10 @@ class Slices:
     lengths: Int64s
     absent: Bools
 
+    def first(self, count: int) -> Slices:
+        """Those of the first records."""
+        return Slices(self.starts[:count], self.lengths[:count], self.absent[:count])
+
     def column(self, data: pa.Buffer) -> pa.BinaryArray:
         """The slices as a column of bytes."""
         column = slices_column(data, self.starts, self.lengths)
@@ -80,6 +84,25 @@ class Records:
             return TIMESTAMP_APPENDED if self.appended else TIMESTAMP_SUPPLIED
         return None
 
+    def with_times(self) -> int:
+        """How many records there are before the first whose time no microseconds can hold."""
+        stamps = self.milliseconds
+        far = (stamps > _MOST_MILLISECONDS) | (stamps < -_MOST_MILLISECONDS)
+        return int(np.argmax(far)) if far.any() else self.count
+
+    def first(self, count: int) -> Records:
+        """The first of them."""
+        appended, headers = self.appended, self.headers
+        return Records(
+            self.data,
+            self.offsets[:count],
+            self.milliseconds[:count],
+            appended if isinstance(appended, bool) else appended[:count],
+            self.keys.first(count),
+            self.values.first(count),
+            None if headers is None else lambda: headers().slice(0, count),
+        )
+
     def columns(self, names: Collection[str]) -> dict[str, pa.Array]:
         """The stored ones of these columns."""
         found: dict[str, pa.Array] = {}
@@ -93,19 +116,18 @@ class Records:
             types = np.where(self.appended, TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED)
             types = np.where(self.milliseconds == _NO_TIMESTAMP, TIMESTAMP_ABSENT, types)
             found["timestamp_type"] = pa.array(types.astype(np.int32))
-        if self.timestamp_type != TIMESTAMP_ABSENT and {"timestamp", "_timestamp"} & set(names):
+        if self.timestamp_type != TIMESTAMP_ABSENT and wants_times(names):
             found["timestamp"] = self._timestamps()
         return found
 
     def _timestamps(self) -> pa.Array:
-        stamps = self.milliseconds
-        far = (stamps > _MOST_MILLISECONDS) | (stamps < -_MOST_MILLISECONDS)
-        if far.any():
-            row = int(np.argmax(far))
+        stamps, row = self.milliseconds, self.with_times()
+        if row < self.count:
+            offset = int(self.offsets[row])
             raise BrokenFrameError(
-                f"the record at offset {int(self.offsets[row])} has the timestamp "
-                f"{int(stamps[row])}, in milliseconds, which no microseconds can hold. Read "
-                "without the column timestamp"
+                f"the record at offset {offset} has the timestamp {int(stamps[row])}, in "
+                "milliseconds, which no microseconds can hold. Read without the column timestamp",
+                offset=offset,
             )
         micros = stamps * 1000
         absent = stamps == _NO_TIMESTAMP
@@ -113,6 +135,11 @@ class Records:
         if absent.any():
             valid = pa.py_buffer(np.packbits(~absent, bitorder="little"))
         return pa.Array.from_buffers(TIMESTAMP, len(micros), [valid, pa.py_buffer(micros)])
+
+
+def wants_times(names: Collection[str]) -> bool:
+    """Whether the time of the records is among these columns."""
+    return "timestamp" in names or "_timestamp" in names
 
 
 def decode_groups(data: memoryview, batches: Batches) -> Iterator[Records]:
@@ -128,10 +155,10 @@ def decode_groups(data: memoryview, batches: Batches) -> Iterator[Records]:
             count = len(areas.counts)
             yield _decoded(batches[:count], numbers, areas)
         except BrokenFrameError as error:
-            sound = int(np.searchsorted(batches.positions, error.position or 0))
-            if sound:
-                yield decode(data, batches[:sound])
-            raise
+            found, first = _before_first_broken(data, batches, error)
+            if found is not None:
+                yield found
+            raise first from None
         batches = batches[count:]
 
 
@@ -142,6 +169,21 @@ def decode(data: memoryview, batches: Batches) -> Records:
         BrokenFrameError: as above.
     """
     return _decoded(batches, *_areas(data, batches))
+
+
+def _before_first_broken(
+    data: memoryview, batches: Batches, error: BrokenFrameError
+) -> tuple[Records | None, BrokenFrameError]:
+    """The records before the first broken batch, and its error.
+
+    The first error may be of a later batch: all batches are read field by field together.
+    """
+    while sound := int(np.searchsorted(batches.positions, error.position or 0)):
+        try:
+            return decode(data, batches[:sound]), error
+        except BrokenFrameError as earlier:
+            error = earlier
+    return None, error
 
 
 def _decoded(batches: Batches, numbers: Varints, areas: Areas) -> Records:

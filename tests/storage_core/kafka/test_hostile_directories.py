@@ -24,6 +24,7 @@ from storage_core.errors import (
     DataLossError,
     StorageError,
 )
+from storage_core.kafka import segment_reader
 from storage_core.types import IsolationLevel
 from storage_core.vfs import PosixVfs
 from tests.support.kafka_directories import DATA, compare, copied, partitions, read
@@ -253,6 +254,22 @@ BAD = {
 }
 
 
+@pytest.mark.row(50)
+def test_a_time_that_no_column_can_hold_ends_the_read_before_its_record(tmp_path: Path) -> None:
+    headers = Batch(3, [Record(b"v", b"k", [("h", b"1")], time=5), Record(b"far", time=1 << 62)])
+    made(tmp_path, [batch(0), headers, batch(5)], [batch(8)])
+    for level in LEVELS:
+        assert before_damage(tmp_path, level) == list(range(4))
+    with Store.open(tmp_path) as store, pytest.raises(DamagedLogError) as caught:
+        read(store, TOPIC, 0)
+    assert caught.value.offset == 4
+    with Store.open(tmp_path) as store:
+        values = pa.concat_tables(
+            pa.Table.from_batches([it]) for it in store.read(TOPIC, 0, columns=["offset", "value"])
+        )
+    assert values["offset"].to_pylist() == list(range(11))
+
+
 @pytest.mark.parametrize("what", BAD)
 @pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.row(50)
@@ -370,6 +387,26 @@ def test_a_log_that_is_cut_in_the_middle_of_a_read(tmp_path: Path) -> None:
             assert len(found) < 50_000
         else:
             assert len(found) == 50_000
+        assert found == list(range(len(found)))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_sealed_segment_that_a_leader_change_cuts_kills_no_reader(
+    tmp_path: Path, level: IsolationLevel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is above the high watermark, so the broker may cut it off under the reader."""
+    monkeypatch.setattr(segment_reader, "_MOST_BYTES", 256 << 10)
+    large = [Record(bytes(10_000)) for _ in range(100)]
+    batches = [Batch(at, large) for at in range(0, 3000, 100)]
+    high = None if level == "log_end" else 2900
+    file, _ = made(tmp_path, batches, [batch(3000)], high_watermark=high)
+    with Store.open(tmp_path, isolation=level) as store:
+        reading = iter(store.read(TOPIC, 0))
+        found = next(reading)["offset"].to_pylist()
+        with file.open("r+b") as log:
+            log.truncate(file.stat().st_size // 2)
+        with pytest.raises(StorageError):
+            found += [at for each in reading for at in each["offset"].to_pylist()]
         assert found == list(range(len(found)))
 
 

@@ -139,6 +139,24 @@ def test_the_batches_before_a_broken_one_are_decoded(codec: str) -> None:
     assert caught.value.position == int(walked.batches.positions[5])
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_first_of_several_broken_batches_is_named(codec: str) -> None:
+    """A later one is noticed first: its records do not even follow each other."""
+    sound = [Batch(at, [Record(b"value"), Record(None)], codec) for at in range(0, 10, 2)]
+    body = b"\0\0\0" + varint(1) + b"k" + varint(50) + b"abc"
+    first = Batch(10, [Record(b"a")], codec, payload=varint(len(body)) + body)
+    second = Batch(14, [Record(b"a"), Record(b"b")], codec, payload=b"\x10\x00")
+    batches = [*sound, first, Batch(11, [Record(b"c")] * 3, codec), second]
+    data = b"".join(batch.encode() for batch in batches)
+    walked = walk_batches(memoryview(data), NO_HINTS, Bounds(0))
+    assert len(walked.batches) == 8
+    groups = decode_groups(memoryview(data), walked.batches)
+    assert next(groups).offsets.tolist() == list(range(10))
+    with pytest.raises(BrokenFrameError) as caught:
+        next(groups)
+    assert (caught.value.position, caught.value.offset) == (int(walked.batches.positions[5]), 10)
+
+
 def test_what_compaction_leaves_of_a_batch() -> None:
     kept = [Record(b"x", b"k", delta=delta) for delta in (1, 4, 7)]
     batches = [Batch(0, kept, last_delta=9), Batch(10, [], last_delta=4), Batch(15, kept)]
