@@ -86,6 +86,11 @@ class KafkaSegment:
     def edges(self) -> Edges:
         return self._edges
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no byte in it."""
+        return self._source.size == 0
+
     def close(self) -> None:
         """Close the file of an active segment."""
         if isinstance(self._source, WindowSource):

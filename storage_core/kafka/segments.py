@@ -31,6 +31,7 @@ from .transactions import OpenTransactions, Outcomes
 _log = logging.getLogger("storage_core")
 _MAX_INDEX_BYTES = 1 << 30
 _TRIES = 5
+_CLEANER_S, _CLEANER_LOOKS = 0.2, 5
 _INDEX_PIECE, _MOST_ENTRY_BYTES = 96 << 10, 12
 _FileKey = tuple[str, FileStat]
 _NOTHING = Chunk(memoryview(b""), 0, NO_BATCHES, 0, 0, Ending.WHOLE, None)
@@ -80,6 +81,7 @@ class KafkaSegments(ListedAtOnce):
         self._end: tuple[str, FileStat, Chunk] | None = None
         self._open: OpenTransactions | None = None
         self._warned = False
+        self._looks = _CLEANER_LOOKS
         self._damage: tuple[str, BrokenFrameError | DataLossError] | None = None
 
     def listing(self) -> Listing:
@@ -359,7 +361,24 @@ class KafkaSegments(ListedAtOnce):
     def is_compacted(self, segment: KafkaSegment, offset: int) -> bool:
         """Whether the broker's log cleaner may have removed an offset of a sealed segment."""
         cleaned = self._checkpoints.cleaned_upto(self._of)
-        return offset < cleaned or segment.has_holes() or self._is_cleaning_beyond(cleaned)
+        if offset < cleaned or segment.has_holes() or self._is_cleaning_beyond(cleaned):
+            return True
+        return segment.is_empty and self._is_emptied(segment.edges.base, offset)
+
+    def _is_emptied(self, base: int, offset: int) -> bool:
+        """Whether the cleaner has just emptied a segment: it says so when it has done all of them.
+
+        Until then the old file may be there, under the name of a deleted one.
+        """
+        old = f"{self._of.name}/{base:020d}.log.deleted"
+        while True:
+            known = self._vfs.stat(old) is not None
+            if known or offset < self._checkpoints.cleaned_upto(self._of):
+                return True
+            if self._looks <= 0:
+                return False
+            self._looks -= 1
+            self._vfs.sleep(_CLEANER_S)
 
     def _is_cleaning_beyond(self, cleaned: int) -> bool:
         """Whether the cleaner is at work: it says how far it came when it has done all segments."""

@@ -81,12 +81,18 @@ def parse_offset_index(data: bytes, base: int, log_size: int) -> SparseIndex:
 
 
 def parse_time_index(data: bytes, base: int) -> TimeEntries:
-    """The entries before the zeros or a pair that does not rise."""
+    """The entries before the zeros; none if a pair does not rise.
+
+    An entry says that no earlier record has a later time. If the one after it is false, it may be
+    false too: then a search would begin after what it looks for.
+    """
     entries = np.frombuffer(data, _TIME_ENTRY, len(data) // _TIME_ENTRY.itemsize)
     times, offsets = entries["time"].astype(np.int64), entries["offset"].astype(np.int64)
     sound = times > 0
     sound[1:] &= (np.diff(times) > 0) & (np.diff(offsets) >= 0)
     upto = _prefix(sound)
+    if times[upto:].any() or offsets[upto:].any():
+        upto = 0
     return TimeEntries(times[:upto], base + offsets[:upto])
 
 

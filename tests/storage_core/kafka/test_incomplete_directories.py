@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
+from storage_core.config import StoreConfig
 from storage_core.errors import DamagedLogError, DataLossError, PartitionNotFoundError
 from storage_core.types import IsolationLevel
+from storage_core.vfs import PosixVfs
 from tests.support.kafka_directories import CASES, copied
 from tests.support.kafka_directories import partitions as partitions_of
 from tests.support.kafka_encoder import Batch, Record, write_checkpoint, write_partition
@@ -63,6 +65,29 @@ def test_compaction_explains_only_what_the_cleaner_has_come_to(
     kept = Batch(3, [Record(b"value 4", b"key", delta=1)], last_delta=2)
     files[1].write_bytes(kept.encode())
     assert offsets(tmp_path, level) == [0, 1, 2, 4, *range(9, 12)]
+
+
+class CleanerVfs(PosixVfs):
+    """The cleaner has emptied a segment, and writes how far it came while a reader waits."""
+
+    def sleep(self, seconds: float) -> None:  # noqa: ARG002
+        write_checkpoint(Path(self.root), {("t", 0): 6}, CLEANED)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_segment_that_the_cleaner_has_just_emptied_is_not_missed(
+    tmp_path: Path, level: IsolationLevel
+) -> None:
+    files = made(tmp_path, 0, 3, 6)
+    old = files[1].with_name(files[1].name + ".deleted")
+    shutil.copy(files[1], old)
+    files[1].write_bytes(b"")
+    assert offsets(tmp_path, level) == [0, 1, 2, 6, 7, 8]
+    old.unlink()
+    with pytest.raises((DataLossError, DamagedLogError), match="offsets 3 to 5"):
+        offsets(tmp_path, level)
+    with Store(CleanerVfs(tmp_path), StoreConfig(), "kafka", isolation=level) as store:
+        assert [row["offset"] for row in rows(store.read("t", 0))] == [0, 1, 2, 6, 7, 8]
 
 
 def test_segments_that_no_retention_deleted_are_missed(tmp_path: Path) -> None:

@@ -124,6 +124,18 @@ def test_indexes_are_hints(tmp_path: Path, suffix: str, damage: str) -> None:
         assert rows(store.read("t", 0))[-1]["offset"] == end - 1
 
 
+def test_one_false_entry_discredits_an_index_of_times(tmp_path: Path) -> None:
+    """The first entry names a later batch, which has the same largest time."""
+    large = [Record(b"v" * 5000, time=time) for time in (100, 150, 100, 400)]
+    first = [Batch(at, [each]) for at, each in enumerate(large)]
+    make(tmp_path, [first, [Batch(4, [Record(b"e", time=500)])]])
+    index = tmp_path / "t-0" / f"{0:020d}.timeindex"
+    for entries in (((100, 0), (150, 1), (400, 3)), ((100, 2), (150, 1), (400, 3))):
+        index.write_bytes(b"".join(struct.pack(">qI", *entry) for entry in entries))
+        with Store.open(tmp_path) as store:
+            assert store.offset_for_timestamp("t", 0, 120_000) == 1
+
+
 def test_nothing_above_the_high_watermark_is_read_unless_asked_for(tmp_path: Path) -> None:
     found = segments(count=2)
     end = found[1][20].base
