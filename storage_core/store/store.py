@@ -17,7 +17,7 @@ from ..errors import InvalidSchemaError, StoreClosedError, TopicExistsError
 from ..format.columns import Columns, Values, make_columns
 from ..io.io_errors import typed_metadata_errors, typed_write_errors
 from ..lazy import LazyModule
-from ..metadata.topic_file import TopicFile
+from ..metadata.topic_file import TopicFile, with_settings
 from ..types import IsolationLevel, OffsetRange, RecoveryReport
 from ..vfs import Vfs
 from .maintenance import StoreMaintenance
@@ -180,6 +180,8 @@ class Store(StoreMaintenance):
         with typed_write_errors(f"changing topic {topic!r}", topic):
             if add_columns is not None:
                 columns = typed_topics.columns_of("add_columns", add_columns)
+                if settings:  # all of them are checked before a column is added for good
+                    with_settings(self._engine.topic(topic), settings)
                 self._engine.add_columns(topic, columns)
                 if not settings:
                     return self._engine.topic(topic)

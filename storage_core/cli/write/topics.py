@@ -9,7 +9,7 @@ import click
 
 from ...config import StoreConfig
 from ...errors import TopicExistsError
-from ...metadata.topic_file import TOPIC_SETTINGS
+from ...metadata.topic_file import TOPIC_SETTINGS, with_partitions
 from ...schema.ddl import parse_ddl, quoted
 from ...schema.fields import fold
 from ...store.store import Store
@@ -130,6 +130,8 @@ def alter(
     if not settings and partitions is None and not added:
         raise click.UsageError("Nothing to change. Pass --partitions, --add-column or --set.")
     before, columns_before = store.topic(topic), store.schema(topic)
+    if partitions is not None:
+        with_partitions(topic, before, partitions)  # raises before anything is changed
     if added:
         columns = parse_ddl(", ".join(added))
         for column in columns:
@@ -138,8 +140,8 @@ def alter(
                     f"--add-column: {quoted(column.name)} cannot be NOT NULL: the rows that are "
                     "there have no value for it."
                 )
-        store.alter_topic(topic, add_columns=columns)
-    if settings:
+        store.alter_topic(topic, add_columns=columns, **settings)
+    elif settings:
         store.alter_topic(topic, **settings)
     if partitions is not None:
         store.add_partitions(topic, partitions)

@@ -15,6 +15,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import (
+    ConfigError,
     InvalidPredicateError,
     InvalidRecordError,
     InvalidSchemaError,
@@ -317,6 +318,21 @@ def test_bytes_of_a_read_are_limited(store: Store) -> None:
     store.append_table("t", events())
     found = list(store.read("t", 0, columns=["id"], max_bytes=80))
     assert sum(batch.num_rows for batch in found) == 10
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+def test_no_column_is_added_with_a_setting_that_is_refused(tmp_path: Path, layout: str) -> None:
+    store = Store.open(tmp_path / layout, layout=layout, create=True)
+    store.create_topic("t", schema=pa.schema([("id", pa.int64())]))
+    more = pa.schema([("extra", pa.int32())])
+    refused: list[dict[str, Any]]
+    refused = [{"compression": "gzip"}, {"nonsense": 1}, {"cleanup_policy": "compact"}]
+    for settings in refused:
+        with pytest.raises(ConfigError):
+            store.alter_topic("t", add_columns=more, **settings)
+        assert store.scan("t").schema.names == ["id"]
+    assert store.alter_topic("t", add_columns=more, compression="zstd").settings
+    assert store.scan("t").schema.names == ["id", "extra"]
 
 
 def test_rows_written_before_a_column_was_added_are_null_in_it(store: Store) -> None:

@@ -203,3 +203,17 @@ def test_flags_of_records_are_refused(tmp_path: Path, words: list[str]) -> None:
     assert answer.code == USAGE
     assert "'orders' is a typed topic. Pass --json, without --key-separator" in answer.err
     assert len(rows(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    "refused", [["--set", "compression=gzip"], ["-p", 1], ["--set", "cleanup_policy=compact"]]
+)
+def test_alter_adds_no_column_if_it_refuses_the_rest(tmp_path: Path, refused: list[Any]) -> None:
+    done("create", tmp_path, TOPIC, "--schema", "id BIGINT", "-p", 2)
+    assert run("alter", tmp_path, TOPIC, "--add-column", "extra INT", *refused).code != 0
+    assert ddl(tmp_path) == "id BIGINT"
+    rest = ("--set", "compression=zstd", "-p", 3)
+    done("alter", tmp_path, TOPIC, "--add-column", "extra INT", *rest)
+    found = Store.open(tmp_path).topic(TOPIC)
+    assert (ddl(tmp_path), found.partitions) == ("id BIGINT, extra INT", 3)
+    assert found.settings == {"compression": "zstd"}
