@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..commit.staging import SUFFIX
 from ..config import StoreConfig
 from ..errors import DamagedMetadataError, StorageError
+from ..format.file_names import is_name
 from ..io import json_files
 from ..vfs import Vfs
 from .backend import ObjectInfo, read_object
@@ -132,9 +133,9 @@ class Collector:
         rest = old.without(needed(self._states(), old.keys, _MOST_MANIFESTS))
         # A log whose name is lost needs its data, too: so ask every log there is.
         ids = self._some_log_ids(_SWEPT_LOGS) if rest.keys else []
-        if len(ids) > _SWEPT_LOGS:
+        if ids is None:
             _log.info("more than %d logs are too many for a sweep: run cursus gc", _SWEPT_LOGS)
-        if not rest.keys or len(ids) > _SWEPT_LOGS:
+        if not ids:
             return Garbage()
         logs = [self._catalog.open_log(each) for each in ids]
         return self._collect_orphans(logs, rest.objects, hour, dry_run=False, most=_MOST_MANIFESTS)
@@ -175,13 +176,20 @@ class Collector:
     def _log_ids(self) -> Iterable[str]:
         return _ids(self._backend.list_after(LOGS))
 
-    def _some_log_ids(self, most: int) -> list[str]:
-        """All logs, or one more than ``most``: a listing for each, however many commits it has."""
+    def _some_log_ids(self, most: int) -> list[str] | None:
+        """All logs, with a listing for each, however many commits it has.
+
+        None if there are more than ``most``, counting what other programs left there.
+        """
         found, after = list[str](), LOGS
-        while len(found) <= most and (listed := self._backend.list_some(LOGS, after, 1)):
+        for _ in range(most + 1):
+            listed = self._backend.list_some(LOGS, after, 1)
+            if not listed:
+                return found
             found += _ids(listed)
-            after = f"{LOGS}{found[-1]}{_AFTER_SLASH}"
-        return found
+            name, *rest = listed[0].key.removeprefix(LOGS).split("/")
+            after = f"{LOGS}{name}{_AFTER_SLASH}" if rest else listed[0].key
+        return None
 
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""
@@ -196,8 +204,9 @@ class Collector:
 
 
 def _ids(listed: Iterable[ObjectInfo]) -> list[str]:
-    """The logs of a listing."""
-    return list(dict.fromkeys(info.key.split("/")[1] for info in listed))
+    """The logs of a listing. What cannot be the name of one is of other programs."""
+    names = [info.key.split("/")[1:] for info in listed]
+    return list(dict.fromkeys(name for name, *rest in names if rest and is_name(name)))
 
 
 def _before(listed: Iterable[ObjectInfo], hour: str) -> Garbage:
@@ -223,8 +232,8 @@ def _fenced(log: CommitLog, hour: str) -> LogState:
     """The state of a log after which no commit may name data from before an hour."""
 
     def build(state: LogState) -> Draft | None:
-        if state.deleted or state.fence >= hour:
-            return None
+        if state.deleted or state.fence >= hour or state.number < 0:
+            return None  # a log without a commit, or no log at all, names no data
         return Draft(Commit(fence=hour, written_at=json_files.timestamp(log.clock)))
 
     return log.commit(build).state

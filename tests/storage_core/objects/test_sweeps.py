@@ -134,6 +134,31 @@ def test_what_other_programs_left_among_the_data_stays(store: Store, vfs: Faulty
     assert [path.read_bytes() for path in theirs] == [b"theirs"] * 4
 
 
+def test_what_other_programs_left_among_the_logs_is_no_log(store: Store, vfs: FaultyVfs) -> None:
+    store.commit("job", staged_one(store, "job", b"a"))
+    (log,) = Path(vfs.root, "logs").iterdir()
+    theirs = [
+        log.parent / ".DS_Store",
+        log.parent / "_$folder$",
+        log.parent / "notes" / "x.txt",
+        log.parent / "a b" / "x.txt",
+        log / ".DS_Store",
+    ]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"theirs")
+    for sweep in (sweeper(store).sweep_if_due, lambda: sweeper(store).collect(dry_run=False)):
+        (orphan,) = staged_one(store, "crashed", b"never")
+        later(vfs, 3)
+        assert orphan.path in sweep().keys
+    assert (values(store), errors(store)) == ([b"a"], [])
+    assert [path.read_bytes() for path in theirs] == [b"theirs"] * 5
+    assert {path.name for path in log.parent.iterdir()} == {log.name, *(
+        path.relative_to(log.parent).parts[0] for path in theirs[:4]
+    )}  # fmt: skip
+    assert len(list((log.parent / "notes").iterdir())) == 1
+
+
 @pytest.mark.row(45)
 def test_a_sweep_fences_what_it_deletes(store: Store, vfs: FaultyVfs) -> None:
     """A commit that comes between the look and the deletion keeps its data, or is refused."""
