@@ -98,9 +98,7 @@ def _tasks_of(directory: Path, log: str, times: TimeBounds) -> tuple[int, int]:
     """The Spark tasks that read a time range, from a cold start."""
     opened, backend = open_log(directory, log)
     splits = [
-        SegmentSplit(
-            "t", partition, each.path, each.base, each.end, 0, each.size, each.base, True, each.base
-        )
+        SegmentSplit("t", partition, each.path, each.base, each.end, 0, each.size, True, each.base)
         for part in table(opened.refresh(), times)
         for partition, each in slices_in(part)
     ]

@@ -21,10 +21,8 @@ class SegmentSplit(NamedTuple):
         path: The segment.
         start_offset: First record to read.
         end_offset: One after the last record to read.
-        start_position: Where to start reading: the position of the first record, or before it.
-        end_position: Where to stop reading, at the latest.
-        position_offset: Offset of the record at ``start_position``; in a layout without offsets in
-            its records the reader counts from it up to ``start_offset``.
+        start_position: Position of the first record, or of an index entry before it.
+        end_position: Position of the end, or of an index entry after it.
         sealed: Whether the segment is sealed.
         base: Offset of the segment's first record.
     """
@@ -36,7 +34,6 @@ class SegmentSplit(NamedTuple):
     end_offset: int
     start_position: int
     end_position: int
-    position_offset: int
     sealed: bool = True
     base: int = 0
 

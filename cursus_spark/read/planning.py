@@ -196,7 +196,6 @@ def segment_splits(
                 last,
                 low,
                 high,
-                segment.base,
                 segment.sealed,
                 segment.base,
             )

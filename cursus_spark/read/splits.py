@@ -233,8 +233,4 @@ def _cut_start(line: _Line, split: SegmentSplit, length: int) -> SegmentSplit:
     entry = int(np.searchsorted(offsets, offset, side="right")) - 1
     if entry < 0 or int(positions[entry]) <= split.start_position:
         return split._replace(start_offset=offset)
-    return split._replace(
-        start_offset=offset,
-        start_position=int(positions[entry]),
-        position_offset=int(offsets[entry]),
-    )
+    return split._replace(start_offset=offset, start_position=int(positions[entry]))
