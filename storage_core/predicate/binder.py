@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ..errors import InvalidPredicateError
 from ..schema.fields import RESERVED_NAMES, Path, dotted, fold, sql_type
-from . import bound, expressions, literals
+from . import bound, decimals, expressions, literals
 from .bound import Bound, Column
 from .expressions import Comparator, Expression, Name, Place, Value, refusal
 from .ranges import Range
@@ -161,12 +161,19 @@ class _Binder:
             return bound.Every((bound.Not(bound.IsNull(column)), found))
         return found
 
-    def _range(self, operator: Comparator, column: Column, value: Value) -> Range:
-        """The values of a column that compare so with a literal, which is not null."""
+    def _range(
+        self, operator: Comparator, column: Column, value: Value, scale: int | None = None
+    ) -> Range:
+        """The values of a column that compare so with a literal, which is not null.
+
+        ``scale``: of the decimals that a list is compared as.
+        """
         self.compared[column.name, *column.fields] = None
         kind = _kind(column.type)
         if kind in _STEPS:
-            low, high = self._steps(column, value).range_of(operator)
+            if kind == "integer" and operator != "=":
+                scale = literals.MAX_DIGITS  # Spark rounds no literal that it only orders
+            low, high = self._steps(column, value, scale).range_of(operator)
             return _range_of_steps(column.type, low, high)
         if kind == "float":
             return _range_of_floats(operator, self._float(column, value))
@@ -182,14 +189,16 @@ class _Binder:
             return _range_of_values(operator, self._binary(column, value))
         raise self._refusal(value.place, f"column {_shown(column)} can only be tested with IS NULL")
 
-    def _steps(self, column: Column, value: Value) -> _Steps:
-        kind, steps = _kind(column.type), 10**column.type.scale if _is_decimal(column) else 1
+    def _steps(self, column: Column, value: Value, scale: int | None) -> _Steps:
+        kind = _kind(column.type)
         if kind in ("integer", "decimal"):
             if value.kind == "double":
                 return _steps_as_double(column.type, value.value)
             if value.kind not in _NUMBERS:
                 raise self._wrong(column, value, "a number")
-            return _steps_of(Fraction(value.value) * steps)
+            if scale is None:
+                scale = _scale_of(column.type, [value], in_list=False)
+            return _steps_as_decimal(column.type, value.value, scale)
         if kind == "interval":
             if value.kind != "interval":
                 raise self._wrong(column, value, "INTERVAL '1 02:03:04.5' DAY TO SECOND")
@@ -239,7 +248,8 @@ class _Binder:
         if any(value.kind == "double" for value in present):
             # Spark compares all of a list as one type.
             present = [_as_double(value) for value in present]
-        ranges = [self._range("=", column, value) for value in present]
+        scale = _scale_of(column.type, present, in_list=True)
+        ranges = [self._range("=", column, value, scale) for value in present]
         found = _in_ranges(column, ranges)
         if len(present) < len(values):
             found.append(bound.Constant(None))
@@ -318,10 +328,6 @@ def _kind(kind: pa.DataType) -> str:
     return next((name for is_kind, name in kinds if is_kind(kind)), "")
 
 
-def _is_decimal(column: Column) -> bool:
-    return bool(pa.types.is_decimal(column.type))
-
-
 def _limits(kind: pa.DataType) -> tuple[int, int]:
     """The lowest and the highest step that a column can have."""
     if pa.types.is_decimal(kind):
@@ -331,6 +337,29 @@ def _limits(kind: pa.DataType) -> tuple[int, int]:
 
 def _steps_of(exact: Fraction) -> _Steps:
     return _Steps(math.ceil(exact), math.floor(exact))
+
+
+def _scale_of(kind: pa.DataType, values: Iterable[Value], *, in_list: bool) -> int:
+    """The scale of the decimals that Spark compares a column of numbers and literals as."""
+    if _kind(kind) not in ("integer", "decimal"):
+        return 0
+    found = [decimals.digits_of_column(kind)]
+    for value in values:
+        if value.kind in ("integer", "decimal"):
+            found.append(decimals.digits_of_literal(value.value, in_list=in_list))
+    return decimals.common_scale(found)
+
+
+def _steps_as_decimal(kind: pa.DataType, value: int | Decimal, scale: int) -> _Steps:
+    """The steps of a column that are this number when both are rounded to a scale, as in Spark."""
+    own = kind.scale if pa.types.is_decimal(kind) else 0
+    exact = Fraction(decimals.round_literal(value, scale))
+    if own <= scale:
+        return _steps_of(exact * 10**own)
+    wanted = exact * 10**scale
+    first = _first_step(kind, lambda step: decimals.round_step(step, own - scale) >= wanted)
+    after = _first_step(kind, lambda step: decimals.round_step(step, own - scale) > wanted)
+    return _Steps(first, after - 1)
 
 
 def _steps_as_double(kind: pa.DataType, value: float) -> _Steps:

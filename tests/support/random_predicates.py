@@ -8,13 +8,15 @@ from __future__ import annotations
 import datetime
 import math
 import operator
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
+
+from storage_core.predicate.decimals import common_scale, digits_of_column, digits_of_literal
 
 DAY = 86_400_000_000
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -256,6 +258,25 @@ def _compare(symbol: str, left: Any, right: Any) -> Truth:
     return _OPERATORS[symbol](*_as_compared(left, right))
 
 
+def _rounding(
+    name: str, literals: Iterable[_Literal], *, in_list: bool = False
+) -> Callable[[Any], Any]:
+    """What Spark makes of values of a column and of literals before it compares them."""
+    values = [each.value for each in literals if each.value is not None]
+    if _COLUMNS[name] not in ("integer", "decimal") or any(type(each) is float for each in values):
+        return lambda value: value
+    kind = SCHEMA.field(name).type if _COLUMNS[name] == "decimal" else pa.int64()
+    digits = [digits_of_literal(value, in_list=in_list) for value in values]
+    step = Decimal((0, (1,), -common_scale([digits_of_column(kind), *digits])))
+    exact = Context(prec=100, rounding=ROUND_HALF_UP)
+    return lambda value: None if value is None else Decimal(value).quantize(step, context=exact)
+
+
+def _holds(symbol: str, name: str, row: Row, literal: _Literal) -> Truth:
+    rounded = _rounding(name, [literal])
+    return _compare(symbol, rounded(_value(row, name)), rounded(literal.value))
+
+
 def both(left: Truth, right: Truth) -> Truth:
     if left is False or right is False:
         return False
@@ -291,15 +312,16 @@ def _comparisons(draw: st.DrawFn, name: str, kind: str) -> Predicate:
     arrow, field = None, _field(name)
     if field is not None and literal.arrow is not None and symbol in _OPERATORS:
         arrow = _OPERATORS[symbol](field, literal.arrow)
+    rounded = _rounding(name, [literal])
     if draw(st.booleans()):
         return Predicate(
             f"{name} {symbol} {literal.text}",
-            lambda row: _compare(symbol, _value(row, name), literal.value),
+            lambda row: _holds(symbol, name, row, literal),
             arrow,
         )
     return Predicate(
         f"{literal.text}{' ' if draw(st.booleans()) else chr(10)}{symbol}({name})",
-        lambda row: _compare(symbol, literal.value, _value(row, name)),
+        lambda row: _compare(symbol, rounded(literal.value), rounded(_value(row, name))),
     )
 
 
@@ -307,11 +329,12 @@ def _comparisons(draw: st.DrawFn, name: str, kind: str) -> Predicate:
 def _lists(draw: st.DrawFn, name: str, kind: str) -> Predicate:
     literals = draw(st.lists(LITERALS[kind] | st.just(_NULL), min_size=1, max_size=4))
     negated, as_float = draw(st.booleans()), any(type(each.value) is float for each in literals)
+    rounded = _rounding(name, literals, in_list=True)
 
     def truth(row: Row) -> Truth:
-        value, found = _value(row, name), False if literals else None
+        value, found = rounded(_value(row, name)), False if literals else None
         for literal in literals:
-            wanted = literal.value
+            wanted = rounded(literal.value)
             if as_float and wanted is not None:
                 wanted = float(wanted)
             found = either(found, _compare("=", value, wanted))
@@ -327,8 +350,7 @@ def _betweens(draw: st.DrawFn, name: str, kind: str) -> Predicate:
     negated = draw(st.booleans())
 
     def truth(row: Row) -> Truth:
-        value = _value(row, name)
-        found = both(_compare(">=", value, low.value), _compare("<=", value, high.value))
+        found = both(_holds(">=", name, row, low), _holds("<=", name, row, high))
         return opposite(found) if negated else found
 
     word = "NOT BETWEEN" if negated else "between"

@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 from decimal import Decimal
-from itertools import islice, product
+from itertools import islice, pairwise, product
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -160,6 +160,41 @@ def test_columns_are_compared_with_columns_as_in_spark(spark: SparkSession) -> N
     pairs |= {(name, name) for name in COLUMNS} | {("nothing", "big"), ("text", "nothing")}
     texts = [f"{left} {symbol} {right}" for left, right in sorted(pairs) for symbol in OPERATORS]
     check(spark, every_value(), texts)
+
+
+DECIMALS: dict[str, tuple[pa.DataType, str]] = {
+    "fine": (pa.decimal128(38, 38), f"1E-38 0 0.5 5E-38 4E-38 -5E-38 1E-19 0.{'9' * 38}"),
+    "exact": (pa.decimal128(38, 10), f"1E-10 -1E-10 0 0.5 2 5 {'9' * 28}.{'9' * 10}"),
+    "whole": (pa.decimal128(38, 0), f"0 1 -1 2 100 {'9' * 38}"),
+    "price": (pa.decimal128(9, 2), "0 0.01 -0.01 1 5"),
+    "big": (pa.int64(), f"0 1 -1 5 {2**63 - 1}"),
+    "tiny": (pa.int8(), "0 1 5 127"),
+}
+FINE_NUMBERS = (
+    "0 1 -1 5 100 0.5 1.00 0.00000000005 -0.00000000005 0.00000000015 1E-38BD -1E-38BD 5E-38BD "
+    "0E-30BD 0.00000000000000000000000000001 12345678901234567890.123456789012345678 1E5BD "
+    f"0.{'9' * 38} 0.4{'9' * 33} 4.{'9' * 32} 1.{'0' * 35}1 {'9' * 28}.{'9' * 10} {'9' * 38}"
+).split()
+
+
+@pytest.mark.parametrize("name", DECIMALS)
+def test_decimals_of_too_many_digits_are_rounded_as_in_spark(
+    spark: SparkSession, name: str
+) -> None:
+    """What the common type of column and literal has no room for is rounded before comparing."""
+    (kind, written), numbers = DECIMALS[name], FINE_NUMBERS
+    values: list[object]
+    if pa.types.is_decimal(kind):
+        values = [*map(Decimal, written.split()), None]
+    else:  # without a null: see the test of numbers beyond 64 bits
+        values = list(map(int, written.split()))
+    table = pa.table({name: pa.array(values, kind)})
+    texts = [f"{name} {symbol} {number}" for symbol, number in product(OPERATORS, numbers)]
+    texts += [f"{one} < {name}" for one in numbers]
+    texts += [f"{name} IN ({one})" for one in numbers]
+    texts += [f"{name} IN ({one}, {two})" for one, two in product(numbers[::3], numbers[::2])]
+    texts += [f"{name} BETWEEN {one} AND {two}" for one, two in pairwise(numbers)]
+    check(spark, table, texts)
 
 
 def test_null_and_words_of_logic_are_as_in_spark(spark: SparkSession) -> None:
