@@ -43,8 +43,18 @@ def test_the_page_is_short() -> None:
     assert len(DOCUMENT.read_text().splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "objects-internals.md"])
-def test_its_prose_has_lines_that_a_person_can_read(page: str) -> None:
-    lines = (DOCUMENT.parent / page).read_text().splitlines()
+@pytest.mark.parametrize(
+    "page",
+    [
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "tests/crash/README.md",
+        *(f"docs/{name}.md" for name in ("architecture", "objects-internals", "guarantees")),
+        *(f"docs/{name}.md" for name in ("faults", "glossary")),
+        *sorted(f"docs/decisions/{path.name}" for path in (ROOT / "docs/decisions").iterdir()),
+    ],
+)
+def test_pages_for_contributors_have_lines_that_a_person_can_read(page: str) -> None:
+    lines = (ROOT / page).read_text().splitlines()
     prose = [line for line in lines if not line.startswith("|")]
     assert [line for line in prose if len(line) > MOST_COLUMNS] == []
