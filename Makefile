@@ -75,10 +75,11 @@ torture-long: .venv/.stamp ## The same for hours, with Spark's scenarios three t
 
 # MinIO takes some minutes to compile. What cannot be installed is left out, and its tests are skipped.
 SERVER_HOME := $(CURDIR)/.object-server
-object-servers: ## Install more object stores for make torture: versitygw and MinIO (Go), Azurite (Node)
+object-servers: ## Install more object stores for make torture: versitygw and MinIO (Go), Azurite (Node), s3s-fs (Rust)
 	-GOBIN="$(SERVER_HOME)/bin" go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	-GOBIN="$(SERVER_HOME)/bin" go install github.com/minio/minio@latest
 	-npm install --no-fund --no-audit --prefix "$(SERVER_HOME)" azurite
+	-cargo install --quiet --root "$(SERVER_HOME)" --features binary s3s-fs@0.14.1
 
 check: .venv/.stamp ## Format, lint, types and architecture
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .
