@@ -11,6 +11,7 @@ conversion began, because its records are counted from there.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,6 +39,7 @@ from .topic_copy import CopyOptions, TopicCopy, TypedAs, copy_of
 _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
 _RECHECKED = 4096
+_log = logging.getLogger("storage_core")
 _NOTHING = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
 
 
@@ -186,6 +188,13 @@ class _Conversion:
                 topic=part.topic,
                 partition=part.partition,
             )
+        if have.end < part.range.start:
+            _log.warning(
+                "%s: offsets %d to %d were removed from the source before they were copied.",
+                part.name,
+                have.end,
+                part.range.start - 1,
+            )
         start = max(part.range.start, have.start, have.end - _RECHECKED)
         self._compare(part, min(start, have.end), have.end, None)
         return max(have.end, part.range.start)
@@ -300,7 +309,8 @@ class _Conversion:
         if row is not None:
             raise ConversionError(
                 f"{part.name}: record {row} from offset {start} on differs between source and "
-                "target. Another program wrote to the target. Choose an empty target.",
+                "target. Another program wrote to the target, or the source was compacted since. "
+                "Choose an empty target.",
                 topic=part.topic,
                 partition=part.partition,
                 offset=start,

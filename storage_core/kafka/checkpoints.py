@@ -14,6 +14,7 @@ from .codecs.checkpoints import Offsets, parse_epochs, parse_offsets, parse_topi
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED = "cleaner-offset-checkpoint"
+_STOPPED = ".kafka_cleanshutdown"
 _EPOCHS, _METADATA = "leader-epoch-checkpoint", "partition.metadata"
 _MOST_BYTES = 64 << 20
 _MOST_PARTITIONS = 1 << 17
@@ -84,6 +85,10 @@ class Checkpoints:
             return (self._offsets(HIGH_WATERMARKS) or {}).get((of.topic, of.partition), 0)
         except DamagedMetadataError:
             return 0
+
+    def is_of_stopped_broker(self) -> bool:
+        """Whether the broker was stopped in order: it removes the file when it starts."""
+        return self._vfs.stat(_STOPPED) is not None
 
     def log_start(self, of: PartitionFiles) -> int | None:
         """The log start offset, where the broker keeps one apart from the file names."""

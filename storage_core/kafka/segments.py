@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..brokers.codecs.rows import Ending
-from ..errors import BrokenFrameError, DataLossError, SegmentStateError
+from ..errors import BrokenFrameError, DamagedMetadataError, DataLossError, SegmentStateError
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, SparseIndex
@@ -21,7 +21,7 @@ from ..segments.listing import ListedAtOnce, Listing, ListingCache
 from ..segments.partition_reader import PartitionReader
 from ..types import IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
-from .checkpoints import Checkpoints, PartitionFiles
+from .checkpoints import HIGH_WATERMARKS, Checkpoints, PartitionFiles
 from .codecs.batches import NO_BATCHES
 from .codecs.indexes import TimeEntries, parse_offset_index, parse_snapshot, parse_time_index
 from .segment_files import SegmentFiles, is_remote
@@ -29,6 +29,8 @@ from .segment_reader import Chunk, Edges, KafkaSegment, broken
 from .transactions import OpenTransactions, Outcomes
 
 _log = logging.getLogger("storage_core")
+_QUORUM = "__cluster_metadata"
+"""The log of the controllers, whose high watermark is in no file."""
 _MAX_INDEX_BYTES = 1 << 30
 _TRIES = 5
 _CLEANER_S, _CLEANER_LOOKS = 0.2, 5
@@ -202,15 +204,23 @@ class KafkaSegments(ListedAtOnce):
             return self._stable_end(found)
 
     def _warn_unknown(self) -> None:
-        listing = self.listing()
-        if not self._warned and any(self.sizes(listing)):
-            self._warned = True
-            _log.warning(
-                "%s: the broker has not yet written a high watermark for it, so none of its "
-                "records is read. It does so every few seconds. With isolation=log_end they are "
-                "read.",
-                self._of.name,
+        if self._warned or not any(self.sizes(self.listing())):
+            return
+        if self._of.topic != _QUORUM and self._checkpoints.is_of_stopped_broker():
+            raise DamagedMetadataError(
+                f"{HIGH_WATERMARKS} does not name {self._of.name}, which has records, and the "
+                "broker was stopped in order: it names all partitions then. Copy the file of the "
+                "same disk and moment, or read to the last whole batch with isolation=log_end.",
+                topic=self._of.topic,
+                partition=self._of.partition,
+                path=HIGH_WATERMARKS,
             )
+        self._warned = True
+        _log.warning(
+            "%s: the broker has not yet written a high watermark for it, so none of its records "
+            "is read. It does so every few seconds. With isolation=log_end they are read.",
+            self._of.name,
+        )
 
     def log_end(self) -> int:
         """Where the sound batches end, replicated or not."""

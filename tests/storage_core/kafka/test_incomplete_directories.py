@@ -9,7 +9,12 @@ import pytest
 
 from storage_core import Store
 from storage_core.config import StoreConfig
-from storage_core.errors import DamagedLogError, DataLossError, PartitionNotFoundError
+from storage_core.errors import (
+    DamagedLogError,
+    DamagedMetadataError,
+    DataLossError,
+    PartitionNotFoundError,
+)
 from storage_core.types import IsolationLevel
 from storage_core.vfs import PosixVfs
 from tests.support.kafka_directories import CASES, copied
@@ -180,3 +185,19 @@ def test_a_partition_that_lost_all_its_segments_is_an_error(tmp_path: Path) -> N
             assert [(it.topic, it.partition) for it in found] == [("alone", 0), ("t", 1)]
     with Store.open(tmp_path, isolation="read_uncommitted") as store:
         assert len(rows(store.read("t", 0))) == 6
+
+
+def test_a_stopped_broker_names_the_high_watermarks_of_all_partitions(tmp_path: Path) -> None:
+    """Of a running one the file may be older than a topic; here it is of another disk."""
+    made(tmp_path, 0, 3)
+    write_partition(tmp_path, "empty", 0, [[batch(0)]])[0].write_bytes(b"")
+    write_checkpoint(tmp_path, {("other", 0): 6})
+    assert offsets(tmp_path) == []
+    (tmp_path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+    for level in LEVELS[:2]:
+        with Store.open(tmp_path, isolation=level) as store:
+            assert rows(store.read("empty", 0)) == []
+            with pytest.raises(DamagedMetadataError, match="does not name t-0, which has records"):
+                rows(store.read("t", 0))
+            assert [(it.topic, it.severity) for it in store.check()] == [("t", "error")]
+    assert offsets(tmp_path, "log_end") == list(range(6))

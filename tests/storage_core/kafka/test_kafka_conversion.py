@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,24 @@ def test_the_disks_of_a_broker_are_converted_into_one_store(
     assert [it.copied for it in convert(two, target)] == [0, 0]
     with Store.open(target) as store:
         assert store.visible_ends("t") == (3, 4, 5, 6)
+
+
+def test_records_that_retention_took_before_they_were_copied_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka, target = tmp_path / "kafka", tmp_path / "target"
+    write_partition(kafka, "t", 0, [[batch(0)], [batch(3)]])
+    write_checkpoint(kafka, {("t", 0): 6})
+    convert(kafka, target)
+    assert "removed" not in caplog.text
+    shutil.rmtree(kafka / "t-0")
+    write_partition(kafka, "t", 0, [[batch(9)]])
+    write_checkpoint(kafka, {("t", 0): 12})
+    with caplog.at_level(logging.WARNING, "storage_core"):
+        assert [it.copied for it in convert(kafka, target)] == [3]
+    assert "t-0: offsets 6 to 8 were removed from the source" in caplog.text
+    with Store.open(target) as store:
+        assert [row["offset"] for row in rows(store.read("t", 0))] == [*range(6), *range(9, 12)]
 
 
 def test_a_record_without_a_time_gets_none_of_today(tmp_path: Path) -> None:
