@@ -60,10 +60,15 @@ def _tiles(report: StoreReport) -> str:
         kind = "bad" if errors else "warn" if report.problems else "good"
         tiles.append((kind, number(len(report.problems)), "problems"))
     shown = "".join(
-        f'<div class="tile {kind}"><b{_fitted(value)}>{value}</b><span>{label}</span></div>'
+        f'<div class="tile {kind}"><b{_fitted(value)}>{_kept(value)}</b><span>{label}</span></div>'
         for kind, value, label in tiles
     )
     return f'<div class="tiles">{shown}</div>'
+
+
+def _kept(value: str) -> str:
+    """A number and its unit in one line."""
+    return value.replace(" ", "&nbsp;")
 
 
 def _fitted(value: str) -> str:

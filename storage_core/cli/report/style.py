@@ -24,7 +24,7 @@ p { margin: 4px 0; } .soft { color: var(--soft); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(110px, 1fr)); gap: 12px;
   margin: 0 0 20px; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 14px; } .tile b { display: block; font-size: 21px; line-height: 1.25;
+.tile { padding: 12px 10px; } .tile b { display: block; font-size: 21px; line-height: 1.25;
   font-variant-numeric: tabular-nums; } .tile span { color: var(--soft); font-size: 13px; }
 .tile b { overflow-wrap: anywhere; } .tile b.long { font-size: 14px; line-height: 1.9; }
 .tile.good b { color: var(--green); } .tile.bad b { color: var(--red); }
@@ -52,6 +52,8 @@ tr:last-child td { border-bottom: 0; }
   grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); }
 svg { display: block; width: 100%; height: auto; }
 .tick { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; }
+/* On a phone the charts shrink, and their words with them. */
+@media (max-width: 520px) { .tick { font-size: 17px; } svg { overflow: visible; } }
 .row { fill: var(--track); } .grid { stroke: var(--line); stroke-width: 1; }
 .sealed { fill: var(--blue); } .active { fill: var(--teal); }
 .records { fill: var(--blue); } .stored { fill: var(--teal); } .sizes { fill: var(--violet); }

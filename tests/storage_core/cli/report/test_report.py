@@ -136,6 +136,7 @@ def test_a_number_that_is_wider_than_its_tile_gets_a_smaller_font(tmp_path: Path
     assert '<b class="long">1,234,567,890</b><span>records' in text
     assert "<b>1</b><span>topics" in text
     assert ".tile b.long { font-size: 14px" in text
+    assert "<b>1&nbsp;B</b><span>log files" in text, "a number and its unit stay together"
 
 
 @pytest.mark.slow
