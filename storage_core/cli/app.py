@@ -98,7 +98,7 @@ class CursusGroup(click.Group):
             sys.stdout = cast(TextIO, _NullStream())
             ctx.exit(output.OK)
         except OSError as error:
-            output.error(str(error), "IO")
+            output.error(_refused(error), "IO")
             ctx.exit(output.PROBLEMS)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
@@ -130,3 +130,13 @@ for _commands in SECTIONS.values():
         # Help shows a command's own options first.
         _command.params.sort(key=lambda parameter: parameter.name in _SHARED)
         cli.add_command(_command)
+
+
+def _refused(error: OSError) -> str:
+    """What the operating system refused, and what to look at."""
+    if error.filename is None or not error.strerror:
+        return str(error)
+    return (
+        f"The operating system refused {str(error.filename)!r}: {error.strerror}. Check that it "
+        "exists and that this user may use it."
+    )

@@ -99,9 +99,10 @@ def repair(ctx: click.Context, store: Store, dry_run: bool, yes: bool, as_json: 
         _recovery_table(reports)
     if after and not as_json:
         _show_problems(after, as_json=False)
-    output.note(
-        f"{plural(len(reports), 'partition')} recovered, {plural(len(after), 'problem')} left"
-    )
+    if failed is None or reports or after:
+        output.note(
+            f"{plural(len(reports), 'partition')} recovered, {plural(len(after), 'problem')} left"
+        )
     if failed is not None or any(problem.severity == "error" for problem in after):
         ctx.exit(output.PROBLEMS)
 

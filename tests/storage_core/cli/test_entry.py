@@ -65,6 +65,15 @@ def test_exit_codes_tell_done_from_problems_from_wrong_usage(tmp_path: Path) -> 
     assert process("--version")[1] == f"cursus, version {__version__}\n"
 
 
+def test_what_the_system_refuses_is_named_with_what_to_do(tmp_path: Path) -> None:
+    code, _, err = process("create", "/proc/log", TOPIC)
+    assert (code, err) == (
+        1,
+        "cursus: [IO] The operating system refused '/proc/log': No such file or directory. Check "
+        "that it exists and that this user may use it.\n",
+    )
+
+
 def test_a_page_is_not_printed_on_a_terminal(tmp_path: Path) -> None:
     made(tmp_path)
     code, seen = on_a_terminal("report", tmp_path)
