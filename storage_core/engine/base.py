@@ -17,6 +17,7 @@ from ..config import StoreConfig
 from ..errors import (
     CommitPendingError,
     ConfigError,
+    DamagedMetadataError,
     InvalidCommitError,
     InvalidRecordError,
     RecoveryNeededError,
@@ -24,7 +25,6 @@ from ..errors import (
     StorageError,
 )
 from ..format.columns import Columns
-from ..format.selection import Schemas
 from ..lazy import LazyModule
 from ..metadata.topic_file import TopicFile
 from ..types import Problem, SegmentContents
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..commit.staging import Stage, StageCheck
     from ..format.frame_scan import StoredFrame
     from ..metadata import consumer_groups
+    from ..metadata.schema_files import Schemas
     from ..schema.fields import SchemaVersion
 else:
     store_check = LazyModule("storage_core.checks.store_check")
@@ -195,7 +196,17 @@ def require_kind(
 
 
 def _require_schema(topic: str, found: SchemaVersion, schemas: Schemas) -> None:
-    registered = schemas.get(found.version)
+    try:
+        registered = schemas.get(found.version)
+    except DamagedMetadataError as error:
+        if found.version <= len(schemas.all()):
+            raise
+        # Its last file is lost, or the rows are of an older topic, which had more versions.
+        raise DamagedMetadataError(
+            f"{error} If the topic was deleted and created again meanwhile, write the rows again.",
+            topic=topic,
+            path=error.path,
+        ) from error
     if registered is not found and registered != found:
         raise SchemaMismatchError(
             f"topic {topic!r} has other columns in schema version {found.version} than the "

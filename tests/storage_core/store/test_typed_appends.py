@@ -16,6 +16,7 @@ import pytest
 from storage_core import Store, StoreConfig
 from storage_core.errors import (
     ConfigError,
+    DamagedMetadataError,
     InvalidPredicateError,
     InvalidRecordError,
     InvalidSchemaError,
@@ -333,6 +334,29 @@ def test_no_column_is_added_with_a_setting_that_is_refused(tmp_path: Path, layou
         assert store.scan("t").schema.names == ["id"]
     assert store.alter_topic("t", add_columns=more, compression="zstd").settings
     assert store.scan("t").schema.names == ["id", "extra"]
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+def test_rows_of_a_later_version_than_a_new_namesake_has_are_refused(
+    tmp_path: Path, layout: str
+) -> None:
+    """As if the last file of a version were lost; but nobody has to restore it."""
+    store = Store.open(tmp_path / layout, layout=layout, create=True)
+    store.create_topic("t", schema=pa.schema([("id", pa.int64())]))
+    store.alter_topic("t", add_columns=pa.schema([("extra", pa.int32())]))
+    late = store.schema("t")
+    assert late is not None
+    columns = make_typed_columns(
+        pa.record_batch({"id": [1]}), late, topic="t", timestamp_column=None, now_us=0,
+        max_record_bytes=None,
+    )  # fmt: skip
+    store.delete_topic("t")
+    store.create_topic("t", schema=pa.schema([("id", pa.int64())]))
+    with pytest.raises(DamagedMetadataError, match="created again meanwhile, write the rows again"):
+        store.append_columns("t", 0, columns)
+    assert store.scan("t").to_table().num_rows == 0
+    assert store.check() == []
+    store.append_table("t", pa.table({"id": [1]}))
 
 
 def test_rows_written_before_a_column_was_added_are_null_in_it(store: Store) -> None:
