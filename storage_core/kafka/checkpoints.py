@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..errors import DamagedMetadataError
 from ..io.durable import read_file
+from ..layouts.broker_names import MOST_PARTITIONS
 from ..vfs import FileStat, Vfs
 from .codecs.checkpoints import Offsets, parse_epochs, parse_offsets, parse_topic_id
 
@@ -17,8 +18,6 @@ CLEANED = "cleaner-offset-checkpoint"
 _STOPPED = ".kafka_cleanshutdown"
 _EPOCHS, _METADATA = "leader-epoch-checkpoint", "partition.metadata"
 _MOST_BYTES = 64 << 20
-_MOST_PARTITIONS = 1 << 17
-"""More of one topic no broker has: the file is damaged, which its readers find out."""
 
 
 class PartitionFiles(NamedTuple):
@@ -56,7 +55,7 @@ class Checkpoints:
         if known is not offsets:
             highest = {}
             for name, partition in offsets:
-                if partition < _MOST_PARTITIONS:
+                if partition < MOST_PARTITIONS:
                     highest[name] = max(partition, highest.get(name, -1))
             self._highest = (offsets, highest)
         return highest.get(topic, -1)

@@ -31,6 +31,8 @@ BROKER_TOPICS = "__topic_metadata.json"
 KAFKA_FILES = ("meta.properties", "replication-offset-checkpoint")
 """One of these files in a directory tells that it is a Kafka broker's."""
 MAX_OFFSET = (1 << 63) - 1
+MOST_PARTITIONS = 1 << 17
+"""More of one topic no Kafka broker has: the directory is a copy with a date in its name."""
 
 _PLAIN = r"(0|[1-9]\d{0,17})"
 _FLAT = re.compile(rf"partition_{_PLAIN}_segment_{_PLAIN}\.log")
@@ -240,7 +242,9 @@ class KafkaNames:
         for name in list_directory(vfs, ""):
             match = _KAFKA_DIRECTORY.fullmatch(name)
             stat = vfs.stat(name) if match else None
-            if match and stat is not None and stat.kind in kinds:
+            if match is None or int(match[2]) >= MOST_PARTITIONS:
+                continue
+            if stat is not None and stat.kind in kinds:
                 kinds[stat.kind].setdefault(match[1], []).append(int(match[2]))
         here, linked = kinds.values()
         return _in_order(here), _in_order(linked)

@@ -78,6 +78,8 @@ def test_names_of_topics_and_of_what_the_broker_has_not_finished(tmp_path: Path)
         "plain",
         "x-",
         "x-01",
+        "x-20241119",
+        "x-3-9999999999",
     ):
         shutil.copytree(tmp_path / "x-3", tmp_path / name)
     (tmp_path / "x-9").write_text("no directory")
