@@ -66,11 +66,12 @@ def test_exit_codes_tell_done_from_problems_from_wrong_usage(tmp_path: Path) -> 
 
 
 def test_what_the_system_refuses_is_named_with_what_to_do(tmp_path: Path) -> None:
-    code, _, err = process("create", "/proc/log", TOPIC)
+    path = tmp_path / ("n" * 300)
+    code, _, err = process("create", path, TOPIC)
     assert (code, err) == (
         1,
-        "cursus: [IO] The operating system refused '/proc/log': No such file or directory. Check "
-        "that it exists and that this user may use it.\n",
+        f"cursus: [IO] The operating system refused '{path}': File name too long. Check that it "
+        "exists and that this user may use it.\n",
     )
 
 
