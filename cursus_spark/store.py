@@ -199,7 +199,8 @@ def ensure_topic(
     if wanted is not None and found.partitions != wanted:
         raise cursus_error(
             "PARTITION_COUNT",
-            f"Topic '{topic}' has {found.partitions} partitions, but numPartitions is {wanted}. "
+            f"Topic '{topic}' has {found.partitions} partition{'s' * (found.partitions != 1)}, but "
+            f"numPartitions is {wanted}. "
             "Remove the option, or add partitions to the topic.",
         )
     return found

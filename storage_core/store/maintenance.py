@@ -183,7 +183,8 @@ class StoreMaintenance(StoreReads):
                     return report.UpkeepReport("compact", "", 0)
                 raise ConfigError(
                     f"topic {topic!r} is not compacted: its cleanup_policy is "
-                    f"{target.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact'."
+                    f"{target.config.cleanup_policy!r}. Set it to 'compact' or 'delete,compact': "
+                    f"cursus alter PATH {topic} --set cleanup_policy=compact."
                 )
             if not self.topic(target.topic).has_keys:
                 if topic is None:

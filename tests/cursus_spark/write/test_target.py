@@ -289,6 +289,8 @@ def test_what_a_topic_has_may_be_given_again_in_any_case(events: Path) -> None:
     same = {"keyColumns": " USER ", "timestampColumn": "`At`", "typed": "true"}
     writer(events, rows(ID="long", COUNT="integer"), numPartitions="2", **same)
     assert "PARTITION_COUNT" in refusal(events, rows(id="long"), numPartitions="3")
+    one = refusal(events, rows(value="string"), topic="records", numPartitions="3")
+    assert one.startswith("[CURSUS_PARTITION_COUNT] Topic 'records' has 1 partition, but num")
 
 
 def test_an_existing_topic_of_records_takes_what_it_always_took(events: Path) -> None:

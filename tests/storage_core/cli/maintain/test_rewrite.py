@@ -51,6 +51,7 @@ def test_a_topic_that_is_not_compacted_is_refused(tmp_path: Path) -> None:
     in_segments(tmp_path, numbered(2)).close()
     answer = run("compact", tmp_path, TOPIC, "--yes")
     assert (answer.code, "[CONFIG_INVALID]" in answer.err) == (1, True)
+    assert answer.err.endswith(f"cursus alter PATH {TOPIC} --set cleanup_policy=compact.\n")
 
 
 def test_a_broker_directory_is_compacted_if_asked_to(tmp_path: Path) -> None:
