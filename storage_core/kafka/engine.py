@@ -40,7 +40,7 @@ class KafkaEngine:
         self._isolation: IsolationLevel = isolation
         self._checkpoints = Checkpoints(vfs)
         self._catalog = KafkaCatalog(vfs, self._checkpoints, internal_topics=internal_topics)
-        self._caches = KafkaCaches(vfs, config.map_cache_segments, config.index_cache_segments)
+        self._caches = KafkaCaches(vfs, config.index_cache_segments)
         self._lock = threading.Lock()
         self._segments: dict[tuple[UUID, str, int], KafkaSegments] = {}
         # None are there: the broker keeps its groups in a topic.
@@ -143,7 +143,7 @@ class KafkaEngine:
         """Nor here."""
 
     def close(self) -> None:
-        """Nothing is held open but maps, which go with the last reader."""
+        """Nothing is held open."""
 
     def _of(self, topic: str, partition: int) -> KafkaSegments:
         of = PartitionFiles(self._vfs, topic, partition)

@@ -16,7 +16,7 @@ from ..format.columns import DecodedFrame
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..format.sparse_index import SparseIndex
-from ..io.byte_source import Source, WindowSource
+from ..io.byte_source import WindowSource
 from ..types import Int64s, OffsetPosition
 from .codecs.batches import Batches, Bounds, Walked, walk_batches
 from .codecs.indexes import TimeEntries
@@ -67,7 +67,7 @@ class KafkaSegment:
 
     def __init__(
         self,
-        source: Source,
+        source: WindowSource,
         edges: Edges,
         *,
         index: SparseIndex,
@@ -92,9 +92,8 @@ class KafkaSegment:
         return self._source.size == 0
 
     def close(self) -> None:
-        """Close the file of an active segment."""
-        if isinstance(self._source, WindowSource):
-            self._source.close()
+        """Close the file."""
+        self._source.close()
 
     def reach(self, stop: int) -> int:
         return stop

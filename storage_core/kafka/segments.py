@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from ..brokers.codecs.rows import Ending
-from ..errors import BrokenFrameError, DamagedMetadataError, DataLossError, SegmentStateError
+from ..errors import BrokenFrameError, DamagedMetadataError, DataLossError
 from ..format.file_names import MAX_OFFSET
 from ..format.selection import Selection
 from ..format.sparse_index import NO_INDEX, SparseIndex
-from ..io.byte_source import MappedSource, Source, WindowSource
+from ..io.byte_source import WindowSource
 from ..io.caching import LruCache
 from ..io.durable import opened, read_file
 from ..io.io_errors import typed_read_errors
@@ -55,11 +55,10 @@ class KafkaReader(PartitionReader):
 
 
 class KafkaCaches:
-    """Listings, maps and indexes shared by the partitions of one directory."""
+    """Listings and indexes shared by the partitions of one directory."""
 
-    def __init__(self, vfs: Vfs, maps: int, indexes: int) -> None:
+    def __init__(self, vfs: Vfs, indexes: int) -> None:
         self.listings = ListingCache(vfs)
-        self.maps: LruCache[_FileKey, MappedSource] = LruCache(maps)
         self.indexes: LruCache[_FileKey, SparseIndex] = LruCache(indexes)
 
 
@@ -99,24 +98,15 @@ class KafkaSegments(ListedAtOnce):
         if stat is None:
             raise FileNotFoundError(path)
         edges, key = self._edges(path, base), (path, stat)
-        source: Source
-        # What is above the high watermark a leader change may cut off. To touch a mapped page that
-        # is gone kills the process.
-        if edges.limit > edges.high_watermark or not stat.size:
-            fd = self._vfs.open(path, "read")
-            source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
-        else:
-            source = self._mapped(path, key)
+        # Never a map: a leader change may truncate the file, and to touch a mapped page that is
+        # gone kills the process.
+        fd = self._vfs.open(path, "read")
+        source = WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
         return self._segment(path, source, edges, key)
 
-    def _mapped(self, path: str, key: _FileKey) -> Source:
-        try:
-            return self._caches.maps.get(key, lambda: MappedSource(self._vfs, path))
-        except SegmentStateError:  # compaction has emptied it since its size was read
-            fd = self._vfs.open(path, "read")
-            return WindowSource(self._vfs, fd, self._vfs.fstat(fd).size)
-
-    def _segment(self, path: str, source: Source, edges: Edges, key: _FileKey) -> KafkaSegment:
+    def _segment(
+        self, path: str, source: WindowSource, edges: Edges, key: _FileKey
+    ) -> KafkaSegment:
         outcomes = Outcomes(self.chunks_from) if self._level == "read_committed" else None
         return KafkaSegment(
             source,
