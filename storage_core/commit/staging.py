@@ -144,6 +144,15 @@ class TaskFiles:
             self.discard()
             raise write_failure(f"staging in {self._directory}", error) from error
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Give the task up on any error: records that it took are in none of its parts."""
+        try:
+            yield
+        except BaseException:
+            self.discard()
+            raise
+
     def create(self) -> _File:
         """A new file of this task."""
         if not self.opened and not self.parts:
@@ -268,18 +277,19 @@ class StagingHandler(TopicPartitionHandler):
     def _encode(self, *, keep_rest: bool) -> None:
         """Encode what waits as frames; a last incomplete one may wait for more records."""
         while self._waiting.is_full or (self._waiting.rows and not keep_rest):
-            columns = self._waiting.take()
-            self._files.waiting_bytes -= columns.size
-            frame = finish_frame(
-                draft_frame(
-                    columns,
-                    relative_offset=self._records,
-                    recovery_point=0,
-                    compression=self._config.compression,
-                    level=self._config.compression_level,
+            with self._files.whole():
+                columns = self._waiting.take()
+                self._files.waiting_bytes -= columns.size
+                frame = finish_frame(
+                    draft_frame(
+                        columns,
+                        relative_offset=self._records,
+                        recovery_point=0,
+                        compression=self._config.compression,
+                        level=self._config.compression_level,
+                    )
                 )
-            )
-            self._place(frame)
+                self._place(frame)
 
     def _place(self, frame: EncodedFrame) -> None:
         size = self._size + frame.header.length

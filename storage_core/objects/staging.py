@@ -9,9 +9,9 @@ task has uploaded, by the hour in its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,17 +187,8 @@ class TaskObjects(TaskFiles):
         """Raise what went wrong with the upload that a thread does, when it has ended."""
         running, self._upload = self._upload, None
         if running is not None:
-            with self._whole():
+            with self.whole():
                 running.result()
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Give the task up on any error: its parts name the object that is not there."""
-        try:
-            yield
-        except BaseException:
-            self.discard()
-            raise
 
     def _end_uploads(self) -> None:
         if self._pool is not None:
@@ -242,7 +233,7 @@ class TaskObjects(TaskFiles):
             self._wait()
             found = self._next_object()
             if found is not None:
-                with self._whole():
+                with self.whole():
                     self._backend.put(*found)
         finally:
             self._end_uploads()

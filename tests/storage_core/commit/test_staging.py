@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from storage_core import Store
+from storage_core.commit import staging
 from storage_core.commit.staging import Stage
 from storage_core.errors import InvalidCommitError, WriteFailedError
 from tests.support.stores import TOPIC, after_reboot, columns_of, errors, make_store, values
@@ -35,6 +37,29 @@ def test_a_stage_that_ended_takes_nothing_and_touches_no_file(
         stage.finish()
     assert values(store, topic="u") == [b"precious" * 100] * 2000
     assert errors(store) == []
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+def test_a_task_that_lost_rows_on_the_way_is_given_up(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a caller that goes on would commit what came before and after them."""
+    store = Store.open(tmp_path, layout=layout, create=True)
+    store.create_topic(TOPIC)
+    stage = store.stage("job")
+    stage.write(TOPIC, 0, columns_of(LARGE))
+
+    def fail(_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "finish_frame", fail)
+        with pytest.raises(MemoryError):
+            stage.write(TOPIC, 0, columns_of(LARGE))
+    for go_on in (lambda: stage.write(TOPIC, 0, columns_of(LARGE)), stage.finish):
+        with pytest.raises(WriteFailedError, match=r"was given up\. Stage"):
+            go_on()
+    assert list(tmp_path.rglob("*.frames")) == []
 
 
 def test_a_finished_stage_can_be_given_up_without_harm(tmp_path: Path) -> None:
