@@ -71,6 +71,10 @@ class TimeRange(NamedTuple):
         return smallest < self.end and largest >= self.start
 
 
+# The timestamp of records without one, where a number is needed: below all others.
+NO_TIMESTAMP = -(1 << 63)
+
+
 class TimeBounds(NamedTuple):
     """No timestamp of a segment is below ``smallest`` or above ``largest``."""
 

@@ -22,7 +22,6 @@ from ..format.numbers import numbers_of
 from ..format.selection import Schemas
 from ..format.sparse_index import (
     FOOTER_BYTES,
-    NO_TIMESTAMP,
     IndexBuilder,
     IndexKind,
     TimeIndex,
@@ -35,7 +34,7 @@ from ..io.byte_source import open_source
 from ..io.durable import read_file
 from ..schema.fields import Field
 from ..schema.statistics import ColumnStatistics
-from ..types import Int64s, SegmentContents
+from ..types import NO_TIMESTAMP, Int64s, SegmentContents
 from ..vfs import Vfs
 
 _DECODED_FRAMES = 16

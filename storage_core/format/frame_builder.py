@@ -11,11 +11,10 @@ import numpy as np
 
 from ..config import StoreConfig
 from ..io.parallel import map_on_processors
-from ..types import TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
+from ..types import NO_TIMESTAMP, TIMESTAMP_APPENDED, TIMESTAMP_SUPPLIED
 from .columns import Columns, concat_columns
 from .frame import MAX_SPAN, DraftFrame, EncodedFrame, draft_frame, finish_frame
 from .record_sizes import fitting_rows
-from .sparse_index import NO_TIMESTAMP
 
 # Whoever copies frames joins smaller ones: a frame of one record costs 284 bytes and 20 us a read.
 SMALL_FRAME_BYTES = 128 << 10

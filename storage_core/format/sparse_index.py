@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 
 from ..io.checksum import crc32c
-from ..types import Int64s, OffsetPosition, TimeBounds
+from ..types import NO_TIMESTAMP, Int64s, OffsetPosition, TimeBounds
 from .frame import FrameHeader
 
 IndexKind = Literal["offset", "time"]
@@ -37,7 +37,6 @@ ENTRY_BYTES = FOOTER_BYTES = 16
 _MAGIC: dict[IndexKind, bytes] = {"offset": b"CRSI", "time": b"CRSX"}
 _FOOTER = struct.Struct(">4sIQ")
 _NO_ENTRIES: Int64s = np.empty(0, dtype=np.int64)
-NO_TIMESTAMP = -(1 << 63)
 _LAST_TIMESTAMP = (1 << 63) - 1
 
 

@@ -11,12 +11,12 @@ from ..errors import BrokenFrameError
 from ..format.columns import DecodedFrame
 from ..format.frame_scan import StoredFrame
 from ..format.selection import Selection
-from ..format.sparse_index import NO_INDEX, NO_TIMESTAMP, SparseIndex, TimeIndex, parse_sealed
+from ..format.sparse_index import NO_INDEX, SparseIndex, TimeIndex, parse_sealed
 from ..format.typed_frames import bounds_of_place
 from ..io.caching import LruCache
 from ..segments.listing import Listing
 from ..segments.segment_reader import FrameReader
-from ..types import OffsetPosition, TimeBounds
+from ..types import NO_TIMESTAMP, OffsetPosition, TimeBounds
 from .backend import ObjectBackend
 from .document import damaged
 from .object_source import ObjectSource

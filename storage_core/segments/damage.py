@@ -24,10 +24,9 @@ from ..format.frame import (
     unpack_header,
 )
 from ..format.frame_scan import sound_frames_after, walk_frames
-from ..format.sparse_index import NO_TIMESTAMP
 from ..io.byte_source import Source, open_source
 from ..io.checksum import crc32c
-from ..types import TIMESTAMP_SUPPLIED, OffsetPosition
+from ..types import NO_TIMESTAMP, TIMESTAMP_SUPPLIED, OffsetPosition
 from ..vfs import Vfs
 from .listing import Listing
 

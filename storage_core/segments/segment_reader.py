@@ -32,14 +32,14 @@ from ..vfs import FileStat, Vfs
 from .batches import to_batch
 from .index_files import has_sound_indexes, read_index, read_statistics, sealed_index
 from .listing import ListedAtOnce, Listing, ListingCache, file_sizes, log_path
-from .segment_times import read_times
 
 if TYPE_CHECKING:
     from ..format import segment_statistics, typed_frames
-    from . import continuity
+    from . import continuity, segment_times
 else:
     continuity = LazyModule("storage_core.segments.continuity")
     segment_statistics = LazyModule("storage_core.format.segment_statistics")
+    segment_times = LazyModule("storage_core.segments.segment_times")
     typed_frames = LazyModule("storage_core.format.typed_frames")
 
 _TIMES = frozenset(("_timestamp", "timestamp"))
@@ -240,7 +240,9 @@ class NativeSegments(ListedAtOnce):
 
     def known_times(self) -> Mapping[tuple[int, int], TimeBounds]:
         """The bounds that are kept of many sealed segments together."""
-        return {} if self._config.syncs_never else read_times(self._vfs, self._directory)
+        if self._config.syncs_never:
+            return {}
+        return segment_times.read_times(self._vfs, self._directory)
 
     def time_bounds(self, base: int, listing: Listing) -> TimeBounds:
         """Bounds of a sealed segment's timestamps, without opening its log if possible."""

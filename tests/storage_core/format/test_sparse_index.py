@@ -7,7 +7,6 @@ import pytest
 
 from storage_core.format.frame import FrameHeader
 from storage_core.format.sparse_index import (
-    NO_TIMESTAMP,
     IndexBuilder,
     IndexKind,
     SparseIndex,
@@ -18,7 +17,7 @@ from storage_core.format.sparse_index import (
     parse_sealed,
     seal,
 )
-from storage_core.types import OffsetPosition
+from storage_core.types import NO_TIMESTAMP, OffsetPosition
 from tests.support.stores import T0, flips
 
 SEALED_OFFSETS = bytes.fromhex(
