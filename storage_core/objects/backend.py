@@ -45,6 +45,10 @@ class ObjectBackend(Protocol):
     def name(self) -> str:
         """Where the objects are, for messages. It holds no credentials."""
 
+    @property
+    def lists_whole(self) -> bool:
+        """Whether a listing reads the names of a whole directory, however few it returns."""
+
     def create(self, key: str, data: Sequence[Buffer]) -> None:
         """Create an object. Of several calls for one key exactly one succeeds.
 

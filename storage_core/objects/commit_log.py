@@ -279,8 +279,9 @@ class CommitLog:
     def _open(self) -> LogState:
         """The state by the last checkpoint and the commits that a listing shows after it.
 
-        The listing is necessary: where the hint is old and commits were deleted, the next number
-        does not exist, as at the end of the log.
+        Where the hint is old and commits were deleted, the next number does not exist, as at the
+        end of the log. The listing shows the checkpoint that the hint does not know. A directory,
+        where a listing takes as long as the log, is listed only if the boundary says so.
         """
         problem = "it cannot be read"
         for tries in range(_OPEN_TRIES):
@@ -306,13 +307,15 @@ class CommitLog:
         raise document.damaged(self.prefix.rstrip("/"), problem.removesuffix("."))
 
     def _listed(self, *, use_hint: bool) -> tuple[LogState, list[int]]:
-        """The last checkpoint, and the numbers of the commits after it, without a gap.
+        """The last checkpoint, and the numbers of commits after it, without a gap.
 
         Raises:
             FileNotFoundError: the listing is not of one moment, or an object is missing.
             DamagedMetadataError: a checkpoint is damaged, and the commits before it are deleted.
         """
         hint = self.hint() if use_hint else -1
+        if hint >= 0 and self.backend.lists_whole:
+            return self._read_checkpoint(hint), []  # the commits after it are read one by one
         after = f"{self.prefix}{hint:020d}" if hint >= 0 else self.prefix
         commits, checkpoints = parse_listing(
             self.prefix,

@@ -52,6 +52,10 @@ class ObstoreBackend:
         return self._url
 
     @property
+    def lists_whole(self) -> bool:
+        return False
+
+    @property
     def _library(self) -> Any:
         _require_no_fork()
         return self._imported

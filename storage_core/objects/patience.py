@@ -62,6 +62,10 @@ class PatientBackend:
     def name(self) -> str:
         return self.inner.name
 
+    @property
+    def lists_whole(self) -> bool:
+        return self.inner.lists_whole
+
     def create(self, key: str, data: Sequence[Buffer]) -> None:
         self.inner.create(key, data)
 

@@ -47,6 +47,10 @@ class VfsBackend:
     def name(self) -> str:
         return self._vfs.root
 
+    @property
+    def lists_whole(self) -> bool:
+        return True
+
     def create(self, key: str, data: Sequence[Buffer]) -> None:
         temporary = self._temporary(data)
         try:

@@ -14,7 +14,7 @@ from storage_core.vfs import Buffer
 class MemoryBackend:
     """Objects in a dict. ``broken`` makes it ignore conditions, or list what was there before."""
 
-    name = "memory"
+    name, lists_whole = "memory", False
 
     def __init__(self, broken: str = "") -> None:
         self.objects: dict[str, tuple[bytes, str]] = {}

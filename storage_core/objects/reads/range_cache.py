@@ -156,6 +156,10 @@ class CachedBackend:
     def name(self) -> str:
         return self.inner.name
 
+    @property
+    def lists_whole(self) -> bool:
+        return self.inner.lists_whole
+
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]] | None = None) -> Contents:
         if ranges is None or not key.startswith(f"{DATA}/"):
             return self.inner.get_ranges(key, ranges)

@@ -62,10 +62,14 @@ def run_with_manifests(random: Random, steps: int, **changed: float) -> World:
     st.integers(1, 80),
     st.sampled_from([0.0, 0.2]),
     st.sampled_from([0.01, 0.05, 0.08]),
+    st.sampled_from([0.0, 0.5]),
 )
 @pytest.mark.row(44, 45)
-def test_no_trouble_breaks_the_log(seed: int, steps: int, stale: float, sleepy: float) -> None:
-    run(Random(seed), steps, **{"stale list": stale, "others act": sleepy})
+def test_no_trouble_breaks_the_log(
+    seed: int, steps: int, stale: float, sleepy: float, whole: float
+) -> None:
+    changed = {"stale list": stale, "others act": sleepy, "whole listing": whole}
+    run(Random(seed), steps, **changed)
 
 
 @settings(max_examples=OBJECT_WORLDS // 10, deadline=None, suppress_health_check=list(HealthCheck))
