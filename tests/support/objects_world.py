@@ -70,9 +70,7 @@ class Wire:
     @property
     def lists_whole(self) -> bool:
         """A directory and a store of objects are opened in two ways: this one is both."""
-        return self._world.likely.get("whole listing", 0) > 0 and self._world.chance(
-            "whole listing"
-        )
+        return "whole listing" in self._world.likely and self._world.chance("whole listing")
 
     def create(self, key: str, data: Sequence[Buffer]) -> None:
         self._write(key, lambda: self._world.create(key, data))
