@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -72,12 +73,12 @@ class Listing:
         return self.bases[at] if at < len(self.bases) else None
 
 
-class ListedAtOnce:
+class ListedAtOnce(ABC):
     """Segments whose listing is read as a whole: each part of it is all of it."""
 
+    @abstractmethod
     def listing(self) -> Listing:
         """The segments now."""
-        raise NotImplementedError
 
     def start(self) -> int:
         """First offset still in the log; 0 for an empty partition."""
