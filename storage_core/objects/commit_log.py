@@ -269,6 +269,31 @@ class CommitLog:
                 return state
             state = self._applied(state, self._parse(key, memoryview(data))[1])
 
+    def _followed_without_gap(self, state: LogState, checkpoint: int) -> LogState:
+        """A state that no later commit stands after, in a directory that was not listed.
+
+        A lost commit looks like the end of the log. A reader would miss all after it without a
+        word, and a writer would give their offsets to other records. The commits are asked for one
+        by one, up to the number at which the next checkpoint is due: a hint to it leads past them.
+
+        Raises:
+            FileNotFoundError: a commit is missing, and a later one is there.
+        """
+        due = checkpoint + 2 * CHECKPOINT_INTERVAL
+        while any(map(self._is_there, range(state.number + 2, due))):
+            followed = self._follow(state)  # both may have been created meanwhile
+            if followed.number == state.number:
+                raise FileNotFoundError(self._key(state.number + 1, _COMMIT))
+            state = followed
+        return state
+
+    def _is_there(self, number: int) -> bool:
+        try:
+            self.backend.get_ranges(self._key(number, _COMMIT), [(0, 1)])
+        except FileNotFoundError:
+            return False
+        return True
+
     def _applied(self, state: LogState, commit: Commit) -> LogState:
         try:
             return state.applied(commit, self.manifests)
@@ -281,17 +306,20 @@ class CommitLog:
 
         Where the hint is old and commits were deleted, the next number does not exist, as at the
         end of the log. The listing shows the checkpoint that the hint does not know. A directory,
-        where a listing takes as long as the log, is listed only if the boundary says so.
+        where a listing takes as long as the log, is listed only if the boundary says so, or if
+        there is no hint.
         """
         problem = "it cannot be read"
         for tries in range(_OPEN_TRIES):
             try:
                 base, commits = self._listed(use_hint=not tries)
-                keys = [self._key(number, _COMMIT) for number in commits]
+                keys = [self._key(number, _COMMIT) for number in commits or ()]
                 state = base
                 for each in map_on_threads(self._read_commit, keys, _READ_THREADS):
                     state = self._applied(state, each)
                 state = self._follow(state)
+                if commits is None:
+                    state = self._followed_without_gap(state, base.number)
                 # Read last: no commit above the checkpoint was deleted before this moment, so the
                 # one that was not found does not exist.
                 boundary = self.boundary()
@@ -306,8 +334,10 @@ class CommitLog:
             self._patience.wait(tries + 1)
         raise document.damaged(self.prefix.rstrip("/"), problem.removesuffix("."))
 
-    def _listed(self, *, use_hint: bool) -> tuple[LogState, list[int]]:
+    def _listed(self, *, use_hint: bool) -> tuple[LogState, list[int] | None]:
         """The last checkpoint, and the numbers of commits after it, without a gap.
+
+        The numbers are None if a hint replaces the listing.
 
         Raises:
             FileNotFoundError: the listing is not of one moment, or an object is missing.
@@ -315,7 +345,7 @@ class CommitLog:
         """
         hint = self.hint() if use_hint else -1
         if hint >= 0 and self.backend.lists_whole:
-            return self._read_checkpoint(hint), []  # the commits after it are read one by one
+            return self._read_checkpoint(hint), None
         after = f"{self.prefix}{hint:020d}" if hint >= 0 else self.prefix
         commits, checkpoints = parse_listing(
             self.prefix,

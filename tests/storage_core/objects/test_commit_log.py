@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,7 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from storage_core import Store
 from storage_core.errors import CommitUnknownError, DamagedMetadataError, WriteFailedError
+from storage_core.objects import commit_log
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
 from storage_core.objects.slices import Slice
@@ -291,6 +295,31 @@ def test_a_lost_commit_is_damage_and_not_the_end() -> None:
     world.store.delete(["logs/log/00000000000000000006.commit"])
     with pytest.raises(DamagedMetadataError, match="logs/log"):
         world.open_log().refresh()
+
+
+@pytest.mark.parametrize("lost", [[1], [4], [4, 5], [6]])
+def test_a_lost_commit_is_damage_in_a_directory_too(tmp_path: Path, lost: list[int]) -> None:
+    """It is opened by its hint, without a listing that would show the gap."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 20)
+        check_lost_commits(tmp_path, lost)
+
+
+def check_lost_commits(tmp_path: Path, lost: list[int]) -> None:
+    with Store.open(tmp_path, layout="objects", create=True) as store:
+        store.create_topic("t")
+        for number in range(27):
+            store.append("t", 0, [b"%d" % number])
+    (directory,) = (tmp_path / "logs").iterdir()
+    checkpoint = json.loads((directory / "_last").read_text())["number"]
+    for number in lost:
+        (directory / f"{checkpoint + number:020d}.commit").unlink()
+    for _ in range(2):
+        with Store.open(tmp_path) as store:
+            with pytest.raises(DamagedMetadataError, match=f"{checkpoint + lost[0]:020d}.commit"):
+                list(store.read("t", 0))
+            with pytest.raises(DamagedMetadataError, match=directory.name):
+                store.append("t", 0, [b"in its place"])
 
 
 @pytest.mark.row(44)

@@ -304,6 +304,9 @@ MUTANTS: dict[str, Patch] = {
     "a sleeper trusts what it knew": on_log("_is_old", lambda *_: False),
     "no listing when cold": on_log("_listed", no_listing),
     "gaps of a listing are skipped": on_log("_listed", gaps_are_skipped),
+    "gaps of a directory are not looked for": on_log(
+        "_followed_without_gap", lambda _, state, __: state
+    ),
     "the boundary is not read": on_log("boundary", lambda _: 0),
     "garbage collection takes one more": delete_one_more,
     "the ledger is not asked": no_ledger,
@@ -372,6 +375,11 @@ def by_manifests(_: Path) -> None:
 
 def by_a_lost_commit(_: Path) -> None:
     test_commit_log.test_a_lost_commit_is_damage_and_not_the_end()
+
+
+def by_a_lost_commit_of_a_directory(path: Path) -> None:
+    path.mkdir()
+    test_commit_log.test_a_lost_commit_is_damage_in_a_directory_too(path, [4])
 
 
 def by_a_poll_that_fails(_: Path) -> None:
@@ -444,6 +452,7 @@ DETECTORS = {
     "what is old this machine's clock says": by_a_clock_that_is_ahead,
     "a suspended machine believes its clock": by_a_suspended_machine,
     "gaps of a listing are skipped": by_a_lost_commit,
+    "gaps of a directory are not looked for": by_a_lost_commit_of_a_directory,
     "states share what they append": by_a_poll_that_fails,
     "a state is believed however old": by_an_idle_reader,
     "what took long is not asked for again": by_a_lost_reply,
