@@ -101,11 +101,14 @@ class CursusDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Register the data source: for ``--py-files`` and editable installs. Spark finds others.
 
+    From then on the session shows no value of an option ``storage.<name>``.
+
     Raises:
         CursusError: the Python of Spark's tasks cannot be started, or lacks this package.
     """
     with one_line_errors():
         session.require_package(spark)
+    session.hide_storage_options(spark)
     # Spark warns if a source replaces another, even itself.
     if not session.knows_source(spark, CursusDataSource.name()):
         spark.dataSource.register(CursusDataSource)

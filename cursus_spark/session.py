@@ -1,4 +1,4 @@
-"""What a Spark session says of itself: the Python of its tasks, and the sources it knows.
+"""What a Spark session is asked: the Python of its tasks, known sources, what it does not show.
 
 Without the first check a wrong ``PYSPARK_PYTHON`` is a long ``ModuleNotFoundError`` of a worker.
 """
@@ -23,6 +23,8 @@ _PROGRAM = (
     "print(*[name for name in sys.argv[1:] if u.find_spec(name) is None])"
 )
 _PATIENCE_S = 30
+_HIDDEN_OPTIONS = "spark.sql.redaction.options.regex"
+_STORAGE_OPTIONS = "(^|[.])storage[.]"
 
 
 def knows_source(spark: SparkSession, name: str) -> bool:
@@ -32,6 +34,19 @@ def knows_source(spark: SparkSession, name: str) -> bool:
         return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
     except (AttributeError, TypeError, PySparkException, Py4JError):
         return False
+
+
+def hide_storage_options(spark: SparkSession) -> None:
+    """Let Spark show no value of an option ``storage.<name>``.
+
+    Its pages and its event log show the options of SQL commands, such as ``CREATE TEMPORARY VIEW``.
+    By default they hide names with ``secret``, ``token``, ``password`` and ``credential``, but not
+    ``account_key``.
+    """
+    found = spark.conf.get(_HIDDEN_OPTIONS, None) or "(?i)"
+    if _STORAGE_OPTIONS not in found:
+        separator = "" if found == "(?i)" else "|"
+        spark.conf.set(_HIDDEN_OPTIONS, f"{found}{separator}{_STORAGE_OPTIONS}")
 
 
 def _python_of_tasks(spark: SparkSession) -> str | None:

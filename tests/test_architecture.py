@@ -60,7 +60,7 @@ CURSUS_SPARK = {
     "compat": "names that only some releases of PySpark have",
     "errors": "the one error of the connector, and how errors of the engine become it",
     "logs": "the logger of the connector",
-    "session": "what a Spark session says of itself: the Python of its tasks, known sources",
+    "session": "what a Spark session is asked: Python of its tasks, known sources, what it hides",
     "worker": "what a Python worker of Spark does when it gets work: it leaves out two waits",
     "schema": "the columns of a topic as Spark and Arrow see them",
     "typed": "typed topics: Spark's types and the columns of a topic, in both directions",
