@@ -118,7 +118,7 @@ class CursusGroup(click.Group):
 def cli() -> None:
     """Inspect, write and maintain a log directory.
 
-    PATH is the log directory: cursus describe /data/log
+    PATH is the log directory, such as /data/log, or a URL, such as s3://bucket/log.
 
     cursus COMMAND --help shows the arguments and options of a command.
     """
