@@ -63,8 +63,8 @@ def dump(
     """Show the frames and index entries of TOPIC's files.
 
     Verifies the checksum of every frame, also past the high watermark. In layout objects segments
-    are slices. Broker layouts have no frames; their records are shown. Exit code 1 if there is
-    damage.
+    are slices, and their index entries are not shown. Broker layouts have no frames; their records
+    are shown. Exit code 1 if there is damage.
     """
     found, frames = 0, LAYOUTS[store.layout].frames
     for each in _partitions(store, topic, partition):
