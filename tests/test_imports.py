@@ -274,3 +274,15 @@ except AttributeError as error:
     print(error)
 """
     assert " ".join(run(program)) == f"module '{name}' has no attribute 'nonsense'"
+
+
+def test_a_command_imports_pandas_only_where_arrow_does_for_its_records(path: str) -> None:
+    program = """
+import pickle, sys
+from storage_core.cli.app import cli
+(path,) = pickle.load(sys.stdin.buffer)
+for words in (["topics"], ["describe"], ["check", "-q"], ["metrics"]):
+    cli([words[0], path, *words[1:]], standalone_mode=False)
+print("pandas" in sys.modules)
+"""
+    assert run(program, path)[-1] == "False"

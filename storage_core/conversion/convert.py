@@ -25,7 +25,7 @@ from .. import arguments
 from ..arguments import store_url
 from ..config import StoreConfig
 from ..errors import ConversionError, UnsupportedColumnError
-from ..format.columns import make_columns
+from ..format.columns import Columns, make_columns
 from ..format.numbers import numbers_of
 from ..io import json_files
 from ..io.locks import ensure_lock_file, locked
@@ -40,7 +40,6 @@ _DROPPABLE = ("key", "headers", "timestamp")
 _PIECE_BYTES = 8 << 20
 _RECHECKED = 4096
 _log = logging.getLogger("storage_core")
-_NOTHING = make_columns([], None, None, None, now_us=0, max_record_bytes=0)
 
 
 class Converted(NamedTuple):
@@ -158,7 +157,7 @@ class _Conversion:
             copy.make_topic()
         for part in parts if self._layout.stores_all else ():
             # A crashed conversion may have left records above the high watermark: publish them.
-            self._target.append_columns(part.topic, part.partition, _NOTHING)
+            self._target.append_columns(part.topic, part.partition, _nothing())
         starts = [self._resume(part) for part in parts]
         report = ProgressReporter(parts, progress)
         if not self._layout.stores_all:
@@ -272,7 +271,7 @@ class _Conversion:
         if behind and not self._renumber:
             # Otherwise the next record would get an offset that a deleted record or the marker of a
             # transaction had, and a consumer may have committed the offset after it.
-            begin = replace(_NOTHING, offsets=np.array([end]))
+            begin = replace(_nothing(), offsets=np.array([end]))
             self._target.append_columns(part.topic, part.partition, begin)
         return copied
 
@@ -328,3 +327,8 @@ class _Conversion:
             if report is not None:
                 report("verify", part, batch[copy.offset][-1].as_py() + 1)
             yield copy.comparable(batch)
+
+
+def _nothing() -> Columns:
+    """No records. Not a constant: Arrow imports pandas for it, and every command would wait."""
+    return make_columns([], None, None, None, now_us=0, max_record_bytes=0)

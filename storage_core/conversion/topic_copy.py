@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ConversionError, UnsupportedColumnError
 from ..format.columns import TIMESTAMP, Columns, make_columns
-from ..format.numbers import numbers_of
+from ..format.numbers import number_column, numbers_of
 from ..format.record_sizes import check_sizes
 from ..format.selection import RECORD_FIELDS
 from ..layouts.registry import LAYOUTS
@@ -33,7 +34,7 @@ from .progress import SourcePartition
 
 TypedAs = Literal["json"]
 _NO_LIMIT = 1 << 30
-_NO_TIME = pa.scalar(-1000, TIMESTAMP)
+_NO_TIME = number_column(np.array([-1000]), TIMESTAMP)[0]
 Batch = TypeVar("Batch", pa.Table, pa.RecordBatch)
 
 
