@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 # Looked for each time, because Java may come or go without this folder changing.
 WITH_JAVA = JAVA_HOME="$$(.ci/setup java)" && export JAVA_HOME &&
 
-.PHONY: help demo docs dist zip quick test test-matrix test-kafka kafka-data coverage torture torture-long object-servers check bench bench-kafka format clean
+.PHONY: help demo docs dist zip quick test test-matrix test-kafka kafka-data coverage torture torture-long object-servers check lint bench bench-kafka format clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -28,10 +28,11 @@ PYTEST = "$(VENV_PYTHON)" -m pytest -q
 # A file stays in one worker, because its tests may share what took long to make.
 WORKERS = --dist loadfile --no-loadscope-reorder -n
 WHOLE = $(WITH_JAVA) $(QUICK_JVM) $(PYTEST) -m 'not long'
-FAST = $(PYTEST) $(WORKERS) 2 -m 'not slow and not long and not spark' --ignore=tests/crash
+FAST = TORTURE=quick $(PYTEST) $(WORKERS) 2 -m 'not slow and not long and not spark' --ignore=tests/crash
 
-quick: check ## For every edit: check, then the fast tests, in under two minutes
-	@$(FAST) $(addprefix --ignore=,$(ARCHITECTURE))
+# Shows what takes over a second: see CONTRIBUTING.md.
+quick: lint ## For every edit: check and the fast tests, in under two minutes
+	@$(FAST) --durations=10 --durations-min=1
 
 # In two runs: Py4J calls back through select(), which takes no descriptor above 1023, and tests that
 # let hundreds of stores crash may leave that many open. What only differs between PySparks is
@@ -81,11 +82,13 @@ object-servers: ## Install more object stores for make torture: versitygw and Mi
 	-npm install --no-fund --no-audit --prefix "$(SERVER_HOME)" azurite
 	-cargo install --quiet --root "$(SERVER_HOME)" --features binary s3s-fs@0.14.1
 
-check: .venv/.stamp ## Format, lint, types and architecture
+check: lint ## Format, lint, types and architecture
+	@"$(VENV_PYTHON)" -m pytest -q $(ARCHITECTURE)
+
+lint: .venv/.stamp
 	@"$(VENV_PYTHON)" -m ruff format --check --quiet .
 	@"$(VENV_PYTHON)" -m ruff check --quiet .
 	@"$(VENV_PYTHON)" -m mypy --num-workers 2 $(CODE)
-	@"$(VENV_PYTHON)" -m pytest -q $(ARCHITECTURE)
 
 bench: .venv/.stamp ## Measure the speed against baselines in the same run
 	@$(WITH_JAVA) "$(VENV_PYTHON)" -m benchmarks && "$(VENV_PYTHON)" -m benchmarks.chart

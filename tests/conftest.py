@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 from tests.support.crashed_stores import let_go, remember_stores
+from tests.support.sizes import examples
 
 # Seconds belong to the benchmarks: a busy machine must not fail a property.
-settings.register_profile("cursus", deadline=None)
+settings.register_profile("cursus", deadline=None, max_examples=examples(100))
 settings.load_profile("cursus")
 
 _FILES = 8192

@@ -321,6 +321,7 @@ def test_an_append_to_a_store_opens_the_root_once(
         assert opened[str(tmp_path)] == 1
 
 
+@pytest.mark.slow
 def test_a_task_opens_each_small_segment_once_whatever_the_number_of_partitions(
     tmp_path: Path, calls: Counter[str]
 ) -> None:

@@ -64,7 +64,10 @@ for task in reader.partitions():
 """
 
 
-@pytest.mark.parametrize("level", ["INFO", "", "nonsense"])
+@pytest.mark.parametrize(
+    "level",
+    ["INFO", *(pytest.param(level, marks=pytest.mark.slow) for level in ("", "nonsense"))],
+)
 def test_a_level_shows_what_a_where_left_out(tmp_path: Path, level: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WHERE, str(tmp_path)],

@@ -47,7 +47,13 @@ PAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+# It starts the command for every line.
+SLOW = ("cli",)
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW)) for page in PAGES]
+)
 def test_every_program_of_the_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     name = f"docs/{page}.md"
     before = signal.getsignal(signal.SIGTERM)  # a program sets it

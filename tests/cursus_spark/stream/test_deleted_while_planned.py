@@ -1,8 +1,8 @@
 """A topic that is deleted before any look that a planner takes: a loss, and nothing else.
 
 Every test plans once and counts the calls to the files. Then it plans again as often as there were
-calls, and deletes the topic before the n-th of them: before each of them, or before every other one
-where that takes long.
+calls, and deletes the topic before the n-th of them. ``make quick`` takes some of these moments,
+``make test`` all of the common queries and some of the others, ``make torture`` all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cursus_spark.read import reader as batch_reader
 from cursus_spark.stream import planner as stream_planner
 from storage_core import Store, StoreConfig
 from tests.support.faulty_vfs import faulty
-from tests.support.sizes import DELETION_STEP
+from tests.support.sizes import DELETION_STEP, QUICK_DELETION_STEP
 from tests.support.spark.micro_batches import MicroBatches, payloads
 
 GONE, OTHER = "orders", "others"
@@ -196,9 +196,9 @@ def test_every_moment(
     options = {**SUBSCRIPTIONS[subscription], **more, "failOnDataLoss": str(not lenient)}
     made, layout = tmp_path / "made", more.get("layout", "native")
     make(made, layout)
-    # The slow ones take some of the moments here, strict and lenient others; all in make torture.
-    quick = (prepare, more) in QUICK or DELETION_STEP == 1
-    first, step = (1, 1) if quick else (1 + lenient, DELETION_STEP)
+    # Where not all moments are taken, strict and lenient take others.
+    step = QUICK_DELETION_STEP if (prepare, more) in QUICK else DELETION_STEP
+    first = 1 if step == 1 else 1 + lenient
     calls, at, conditions = 1, 0, []
     while at <= calls:
         path = tmp_path / str(at)

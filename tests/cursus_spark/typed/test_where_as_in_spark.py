@@ -19,6 +19,7 @@ from storage_core.predicate.binder import bind
 from storage_core.predicate.parser import parse
 from tests.support import random_predicates
 from tests.support.random_predicates import Predicate, Row, arrays_of
+from tests.support.sizes import examples
 
 UTC = datetime.UTC
 NAN = math.nan
@@ -233,7 +234,12 @@ def test_filter_finds_the_same_rows(spark: SparkSession) -> None:
         assert sorted(found) == [row for row, is_there in enumerate(mask) if is_there], text
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 @given(
     rows=random_predicates.rows(),
     predicates=st.lists(random_predicates.predicates(), min_size=25, max_size=25),

@@ -30,6 +30,7 @@ from tests.cursus_spark.typed.test_where_as_in_spark import (
 )
 from tests.support import random_predicates
 from tests.support.random_predicates import Predicate, Row, arrays_of
+from tests.support.sizes import examples
 from tests.support.spark.dataframes import Log, one_line_error
 from tests.support.stores import TOPIC, segments
 
@@ -84,7 +85,12 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 @given(
     rows=random_predicates.rows(max_size=24),
     predicates=st.lists(random_predicates.predicates(), min_size=20, max_size=20),

@@ -15,6 +15,7 @@ from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError, DamagedLogError
 from tests.support.broker_directories import BROKER, RUSTLOG, TOPIC, details, message
 from tests.support.faulty_vfs import faulty
+from tests.support.sizes import examples
 
 COMPACT = StoreConfig(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
 MARK = b"cursus-compaction-v1\n"
@@ -74,7 +75,7 @@ RECORDS = st.builds(
 
 @pytest.mark.slow
 @given(groups=st.lists(st.lists(RECORDS, min_size=1, max_size=8), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_stays_is_what_the_broker_would_keep(groups: list[list[Given]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -159,7 +160,7 @@ RECORDS = st.builds(
 @pytest.mark.slow
 @given(st.lists(st.lists(st.lists(RECORDS, min_size=1, max_size=5), max_size=3), max_size=4))
 @example([[[Given(b"a", b"p"), Given(b"a")]], [[Given(b"", b"p")]]])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_compacting_again_and_again_is_compacting_once(rounds: list[list[list[Given]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root, all_of_them = Path(directory), list[list[Given]]()

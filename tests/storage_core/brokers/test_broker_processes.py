@@ -67,6 +67,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(
     assert errors(store) == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_mapped_a_file_lives_while_an_interrupted_commit_is_finished(
     tmp_path: Path,
 ) -> None:

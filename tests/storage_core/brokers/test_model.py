@@ -26,6 +26,7 @@ from tests.support.broker_directories import (
     rust_row,
 )
 from tests.support.broker_oracle import messages
+from tests.support.sizes import examples
 
 payloads = st.one_of(st.just(b""), st.binary(max_size=30), st.just(bytes(20)), st.just(b"\xff" * 9))
 
@@ -101,7 +102,7 @@ def unique(files: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.name))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
 def test_a_store_reads_what_a_plain_reader_reads(kind: Kind, data: st.DataObject) -> None:
     files = unique(data.draw(partitions(kind)))
@@ -135,7 +136,7 @@ def check_starts(data: st.DataObject, store: Store, expected: list[tuple[object,
     assert details(store, start=start, end=end) == expected[at : at + end - start]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from(KINDS[2:4]),
     st.lists(payloads, min_size=1, max_size=60),

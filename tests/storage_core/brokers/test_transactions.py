@@ -25,6 +25,7 @@ from storage_core.brokers.transactions import (
 )
 from storage_core.errors import DamagedMetadataError
 from storage_core.format.columns import HEADERS
+from tests.support.sizes import examples
 
 
 def visible_mask(
@@ -181,7 +182,7 @@ journals = st.dictionaries(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(records, max_size=16), st.integers(0, 14), journals, st.integers(0, 16))
 def test_rules_hold_in_any_disorder_and_any_chunks(
     rows: list[Row], high: int, journal: dict[bytes, JournalState], cut: int

@@ -129,6 +129,7 @@ def test_damaged_ranges_are_refused(store: Store, bad: object) -> None:
         commit(store, 2)
 
 
+@pytest.mark.slow
 def test_an_exact_commit_of_an_older_version_survives_a_crash_at_every_call(
     tmp_path: Path,
 ) -> None:

@@ -94,8 +94,8 @@ def _take_no_headers(make: Callable[[], pa.Array]) -> None:
     ("look", "make"),
     [
         (_refuse, view_of_nothing),
-        (_refuse, large_starts),
-        (_take_no_headers, headers_without_starts),
+        pytest.param(_refuse, large_starts, marks=pytest.mark.slow),
+        pytest.param(_take_no_headers, headers_without_starts, marks=pytest.mark.slow),
     ],
 )
 def test_arrays_that_kill_who_copies_them_are_refused(

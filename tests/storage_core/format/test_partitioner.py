@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from storage_core.errors import InvalidRecordError
 from storage_core.format.partitioner import NO_KEY, murmur2, partition_for_keys
+from tests.support.sizes import examples
 
 # From UtilsTest.testMurmur2 of Apache Kafka.
 KAFKA_VECTORS = {
@@ -81,7 +82,7 @@ def test_keys_of_equal_length(length: int, count: int, skipped: int, data: st.Da
     ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(100, 400), longest=st.integers(0, 600))
 def test_long_keys_of_mixed_lengths(seed: int, count: int, longest: int) -> None:
     random = np.random.default_rng(seed)

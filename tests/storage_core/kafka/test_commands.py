@@ -23,6 +23,8 @@ from tests.support.kafka_directories import (
 )
 
 SEGMENTS = DATA / "segments"
+# What takes longest, in make test only.
+LARGE = ("codecs", "compaction", "transactions")
 
 
 def test_topics_and_describe_show_what_is_there() -> None:
@@ -55,7 +57,10 @@ def test_isolation_is_a_choice_of_cat() -> None:
         assert [each["offset"] for each in shown] == list(range(end or 0))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in LARGE)) for case in CASES],
+)
 def test_check_dump_and_report_find_nothing_wrong(case: str, tmp_path: Path) -> None:
     copy = copied(case, tmp_path)
     preallocate(copy)
@@ -185,7 +190,10 @@ def test_metrics_and_describe_give_the_offsets_of_consumers(case: str) -> None:
         assert [described["start"], described["end"]] == [it.committed.start, end]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case in LARGE)) for case in CASES],
+)
 def test_a_conversion_keeps_offsets_times_and_headers(case: str, tmp_path: Path) -> None:
     target = tmp_path / "native"
     for _ in range(2):  # the second finds everything copied

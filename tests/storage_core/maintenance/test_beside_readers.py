@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from storage_core import Store
 from storage_core.errors import DataLossError, OffsetOutOfRangeError
 from tests.support.stores import TOPIC, reopen
@@ -103,6 +105,7 @@ def append(store: Store, count: int) -> None:
     store.roll(TOPIC, 0)
 
 
+@pytest.mark.slow
 def test_nobody_misses_or_sees_twice_what_stays(tmp_path: Path) -> None:
     store = Store.open(tmp_path, create=True)
     store.create_topic(TOPIC, cleanup_policy="compact", frame_records=3, index_interval_bytes=0)

@@ -15,6 +15,7 @@ from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError
 from storage_core.maintenance.compaction_policy import CleanerCheckpoint, CleanPass
 from tests.support.faulty_vfs import faulty
+from tests.support.sizes import examples
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
 from tests.support.stores import TOPIC, errors, hours_later, names
 
@@ -39,7 +40,7 @@ def offsets_of(store: Store) -> list[int]:
     codec=st.sampled_from(["none", "lz4", "zstd"]),
     again=GROUPS,
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_stays_is_what_a_dict_would_keep(
     groups: list[list[Record]], frame_records: int, codec: str, again: list[list[Record]]
 ) -> None:

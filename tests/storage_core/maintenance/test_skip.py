@@ -209,8 +209,15 @@ class _Cuts:
         assert store.append(TOPIC, 0, [b"new"]).start == 100, where
 
 
-@pytest.mark.parametrize("base", [0, 50], ids=["sealed", "active"])
-@pytest.mark.parametrize("byte", [HEADER, BODY], ids=["header", "body"])
+@pytest.mark.parametrize(
+    ("base", "byte"),
+    [
+        pytest.param(0, HEADER, id="sealed-header"),
+        pytest.param(50, BODY, id="active-body"),
+        pytest.param(50, HEADER, id="active-header", marks=pytest.mark.slow),
+        pytest.param(0, BODY, id="sealed-body", marks=pytest.mark.slow),
+    ],
+)
 def test_a_power_cut_at_any_call_leaves_the_damage_or_the_skip(base: int, byte: int) -> None:
     vfs = new_store({TOPIC: 1})
     store = Store(vfs, CONFIG)

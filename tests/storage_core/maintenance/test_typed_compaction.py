@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError, InvalidSchemaError
 from storage_core.handlers.background import Maintainer
+from tests.support.sizes import examples
 from tests.support.stores import hours_later
 from tests.support.typed_segments import fill, frames, rows, typed_store
 
@@ -43,7 +44,7 @@ def latest(found: list[dict[str, Any]], key: str, sealed: int) -> list[dict[str,
     codec=st.sampled_from(["none", "lz4", "zstd"]),
     again=GROUPS,
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_what_stays_is_what_a_dict_would_keep(
     groups: list[list[Any]], frame_records: int, codec: str, again: list[list[Any]]
 ) -> None:

@@ -411,6 +411,7 @@ def test_a_failed_sync_puts_the_same_values_into_a_new_file(tmp_path: Path) -> N
     assert (tmp_path / "topics/t/watermark").stat().st_ino != inode
 
 
+@pytest.mark.slow
 def test_readers_beside_writers_at_the_smallest_steps() -> None:
     assert torn_reads(rounds=24, reads=40) == 960
 

@@ -84,12 +84,14 @@ def test_no_trouble_breaks_manifests(seed: int, stale: float, sleepy: float) -> 
     run_with_manifests(Random(seed), 80, **changed)
 
 
+@pytest.mark.slow
 def test_the_model_moves_slices_into_manifests() -> None:
     worlds = [run_with_manifests(Random(seed), 90, merge=0.2) for seed in range(4)]
     assert sum(world.moves for world in worlds) > 9
     assert max(len(world.manifests) for world in worlds) > 2
 
 
+@pytest.mark.slow
 def test_the_model_meets_what_it_is_for() -> None:
     worlds = [run(Random(seed), 120) for seed in range(12)]
     assert sum(world.ghosts for world in worlds) > 0

@@ -105,6 +105,7 @@ def test_every_read_and_lookup_is_the_same_with_manifests(store: Store, vfs: Fau
     assert errors(on(vfs)) == []
 
 
+@pytest.mark.slow
 def test_maintenance_sees_all_slices(store: Store, vfs: FaultyVfs) -> None:
     fill(store, 20)
     store.merge(TOPIC)

@@ -275,6 +275,7 @@ def test_a_long_text_is_shown_in_part() -> None:
     assert "…" in str(found.value)
 
 
+@pytest.mark.slow
 def test_sizes_are_limited() -> None:
     with pytest.raises(InvalidPredicateError, match="levels of parentheses"):
         parse("(" * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1))

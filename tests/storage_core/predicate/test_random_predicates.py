@@ -13,6 +13,7 @@ from storage_core.predicate.binder import bind
 from storage_core.predicate.parser import parse
 from storage_core.schema.statistics import ColumnStatistics, column_statistics, from_json, to_json
 from tests.support.random_predicates import SCHEMA, Predicate, Row, arrays_of, predicates, rows
+from tests.support.sizes import examples
 
 DAMAGE: list[Any] = [
     None, ColumnStatistics(None, None, 0), ColumnStatistics(None, None, 99),
@@ -22,7 +23,7 @@ DAMAGE: list[Any] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(found=rows(), predicate=predicates())
 def test_a_predicate_finds_the_rows_that_sql_finds(found: list[Row], predicate: Predicate) -> None:
     bound = pickle.loads(pickle.dumps(bind(parse(predicate.text), SCHEMA)))
@@ -35,7 +36,7 @@ def test_a_predicate_finds_the_rows_that_sql_finds(found: list[Row], predicate: 
         assert table.filter(predicate.arrow)["row"].equals(table.filter(mask)["row"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(found=rows(), predicate=predicates(), start=st.integers(0, 3))
 def test_columns_may_be_slices_and_missing_ones_are_null(
     found: list[Row], predicate: Predicate, start: int
@@ -47,7 +48,7 @@ def test_columns_may_be_slices_and_missing_ones_are_null(
     assert bound.mask(there, len(wanted)).to_pylist() == wanted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(found=rows(), predicate=predicates(), data=st.data())
 def test_statistics_never_leave_out_a_frame_with_a_row_that_matches(
     found: list[Row], predicate: Predicate, data: st.DataObject
@@ -81,7 +82,7 @@ def _is_refused(found: ColumnStatistics | None, kind: pa.DataType, count: int) -
     return found.maximum == 4 or not pa.types.is_integer(kind)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(found=rows(max_size=1), predicate=predicates())
 def test_a_frame_of_one_row_that_does_not_match_is_left_out(
     found: list[Row], predicate: Predicate

@@ -17,6 +17,7 @@ from storage_core.format.segment_statistics import VersionStatistics
 from storage_core.io.byte_source import MappedSource
 from storage_core.schema.statistics import ColumnStatistics
 from storage_core.vfs import PosixVfs
+from tests.support.sizes import examples
 from tests.support.stores import TOPIC, segment, segments
 from tests.support.typed_topics import commit_table
 
@@ -178,7 +179,7 @@ def test_frames_without_statistics_make_a_column_unknown() -> None:
     assert joined == VersionStatistics(1, 8, {1: ColumnStatistics(1, 9, 1)})
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.binary(max_size=120), keep=st.integers(0, 60))
 def test_any_bytes_are_statistics_or_nothing(data: bytes, keep: int) -> None:
     assert segment_statistics.unpack((b"CRSS" + bytes(60))[:keep] + data, _Log()) is None

@@ -19,6 +19,7 @@ from storage_core.segments.segment_times import SegmentTimes, add_times, read_ti
 from storage_core.types import TimeBounds
 from storage_core.vfs import PosixVfs
 from tests.support.faulty_vfs import faulty
+from tests.support.sizes import examples
 from tests.support.stores import T0, TOPIC, columns_of, errors, make_store, on, reopen
 
 SEGMENTS = f"topics/{TOPIC}/0/segments"
@@ -85,7 +86,7 @@ def test_the_first_lookup_opens_as_many_files_in_many_segments_as_in_few(
     assert all(sum(cost.values()) <= 16 for cost in costs), costs
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(10)))
 def test_answers_do_not_depend_on_the_file(tmp_path: Path, seed: int) -> None:
     chance, moments = random.Random(seed), range(0, 130, 3)
     stamps = [at + chance.randrange(9) for at in range(120)]

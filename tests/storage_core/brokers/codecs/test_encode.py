@@ -33,6 +33,7 @@ from tests.support.broker_oracle import (
     plain_headers,
     plain_parse,
 )
+from tests.support.sizes import examples
 
 
 def encode(values: list[bytes], **columns: Any) -> pa.Buffer:
@@ -47,7 +48,7 @@ def encode(values: list[bytes], **columns: Any) -> pa.Buffer:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(messages, max_size=10), st.integers(0, 2**62))
 def test_encoded_messages_are_form_e_byte_for_byte(records: list[Fields], first: int) -> None:
     bodies = []

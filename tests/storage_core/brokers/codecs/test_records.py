@@ -23,6 +23,7 @@ from tests.support.broker_oracle import (
     plain_parse,
     rows_of,
 )
+from tests.support.sizes import examples
 
 
 def check_against_plain(bodies: Sequence[bytes]) -> None:
@@ -48,7 +49,7 @@ def check_against_plain(bodies: Sequence[bytes]) -> None:
     check_columns(data, parsed, expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(messages, st.sampled_from(CUTS), st.binary(max_size=3)), max_size=12))
 def test_every_form_comes_back(records: list[tuple[Fields, int, bytes]]) -> None:
     # Bytes after the last field are ignored, so only a whole form E may have some.
@@ -57,7 +58,7 @@ def test_every_form_comes_back(records: list[tuple[Fields, int, bytes]]) -> None
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(messages, st.sampled_from(CUTS)), min_size=1, max_size=8), st.data())
 def test_mutated_bodies_are_parsed_as_the_plain_parser_does(
     records: list[tuple[Fields, int]], draw: st.DataObject
@@ -125,7 +126,7 @@ def ordinal_body(
     return build(routed | {"payload": inner}, outer) if form == "A" else inner
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(st.sampled_from("RMAB"), messages, st.data()), max_size=10))
 def test_forms_of_the_ordinal_era_are_distinguished(
     records: list[tuple[str, Fields, st.DataObject]],

@@ -30,6 +30,7 @@ from storage_core.brokers.codecs.rows import (
     walk_scalar,
 )
 from storage_core.errors import InvalidRecordError, RecordTooLargeError
+from tests.support.sizes import examples
 
 SMALL = RowFormat(header_bytes=4, has_offset=False, max_payload=300, min_payload=1)
 SMALL_WITH_OFFSET = RowFormat(header_bytes=12, has_offset=True, max_payload=300)
@@ -220,7 +221,7 @@ def test_good_entries_leave_only_the_tail_to_the_scalar_walker(
 sample_payloads = st.lists(st.binary(min_size=1, max_size=40), max_size=60)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=400), st.lists(st.integers(-5, 420), max_size=40), st.data())
 def test_walkers_agree_on_arbitrary_bytes_and_entries(
     noise: bytes, entries: list[int], draw: st.DataObject
@@ -233,7 +234,7 @@ def test_walkers_agree_on_arbitrary_bytes_and_entries(
     assert facts(found) == facts(walk_scalar(data, start, limit, fmt))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(sample_payloads, st.data())
 def test_walkers_agree_on_mutated_logs(values: list[bytes], draw: st.DataObject) -> None:
     fmt = draw.draw(st.sampled_from(FORMATS))
@@ -252,7 +253,7 @@ def test_walkers_agree_on_mutated_logs(values: list[bytes], draw: st.DataObject)
         assert row_offsets(data, found).tolist() == row_offsets(data, plain).tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(sample_payloads, max_size=8), st.binary(max_size=30), st.integers(1, 7))
 def test_many_files_are_counted_as_each_one_is(
     files: list[list[bytes]], noise: bytes, every: int

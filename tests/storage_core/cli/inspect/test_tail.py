@@ -31,7 +31,10 @@ def next_value(process: subprocess.Popen[bytes]) -> str:
     return value
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "native")) for name in LAYOUTS],
+)
 def test_tail_follows_and_stops_cleanly_on_sigint(tmp_path: Path, layout: str) -> None:
     made(tmp_path, layout, values=3)
     with following(tmp_path, "-n", 1) as process:

@@ -17,6 +17,7 @@ from storage_core.errors import DamagedLogError
 from storage_core.objects.maintenance import compaction
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.object_stores import later, on
+from tests.support.sizes import examples
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
 from tests.support.stores import TOPIC, errors, offsets, values
 from tests.support.typed_segments import rows, rows_as_batch
@@ -44,7 +45,7 @@ def a_day_later(path: Path) -> Store:
 
 @pytest.mark.slow
 @given(groups=GROUPS, frame_records=st.integers(1, 4), again=GROUPS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_what_stays_is_what_a_dict_would_keep(
     groups: list[list[Record]], frame_records: int, again: list[list[Record]]
 ) -> None:
@@ -69,7 +70,7 @@ def test_what_stays_is_what_a_dict_would_keep(
 
 @pytest.mark.slow
 @given(groups=st.lists(st.lists(ROWS, min_size=1, max_size=9), min_size=1, max_size=5))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_typed_rows_stay_as_a_dict_would_keep_them(groups: list[list[dict[str, Any]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = Store.open(directory, layout="objects", create=True)
