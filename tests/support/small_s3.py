@@ -50,6 +50,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Otherwise a body waits 40 ms until the client has acknowledged the head.
+    disable_nagle_algorithm = True
     server: _Server
 
     def log_message(self, *_: Any) -> None:
