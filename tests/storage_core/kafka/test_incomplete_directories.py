@@ -15,6 +15,7 @@ from storage_core.errors import (
     DataLossError,
     PartitionNotFoundError,
 )
+from storage_core.kafka import segments
 from storage_core.types import IsolationLevel
 from storage_core.vfs import PosixVfs
 from tests.support.kafka_directories import CASES, copied
@@ -24,6 +25,12 @@ from tests.support.stores import rows
 
 CLEANED, STARTS = "cleaner-offset-checkpoint", "log-start-offset-checkpoint"
 LEVELS: tuple[IsolationLevel, ...] = ("read_committed", "read_uncommitted", "log_end")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader looks as often as ever for what the cleaner does, but sooner."""
+    monkeypatch.setattr(segments, "_CLEANER_S", 0.001)
 
 
 def batch(base: int, count: int = 3) -> Batch:
