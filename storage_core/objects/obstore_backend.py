@@ -20,8 +20,9 @@ from ..vfs import Buffer
 from .backend import Contents, ObjectInfo
 
 _CHUNK = 1000
-# Larger objects are uploaded in parts of this size, several at once: no second copy is in memory.
+# Larger objects are uploaded in parts of this size, several at once.
 _PART_BYTES, _PARTS = 8 << 20, 4
+_OWN_PIECE_BYTES = 64 << 10
 _TIMEOUT = "60s"
 _SECRET = re.compile(r"(?i)(<AWSAccessKeyId>|X-Amz-[A-Za-z]+=|Signature=|sig=)[^<&\s\"']+")
 _IN_ENDPOINT = re.compile(r"(?<=http://)[^/\s@]+@|(?<=https://)[^/\s@]+@")
@@ -114,12 +115,11 @@ class ObstoreBackend:
     def _put(self, key: str, data: Sequence[Buffer], mode: Any) -> None:
         # A condition holds for a single request only.
         if mode == "overwrite" and sum(map(len, data)) > _PART_BYTES:
-            body: Any = _parts(data)
             how = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS}
         else:
-            body, how = b"".join(data), {"use_multipart": False}
+            how = {"use_multipart": False}
         try:
-            self._library.put(self._store, key, body, mode=mode, **how)
+            self._library.put(self._store, key, upload_pieces(data), mode=mode, **how)
         except self._errors as error:
             raise self._typed(error, key) from None
 
@@ -247,14 +247,24 @@ def cloud_environment() -> list[tuple[str, str]]:
     return [(name, value) for name, value in os.environ.items() if name.startswith(_CLOUDS)]
 
 
-def _parts(data: Sequence[Buffer]) -> Iterator[bytes]:
-    """The same bytes in pieces of about one part."""
-    pieces, size = list[Buffer](), 0
+def upload_pieces(data: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The same bytes for the library, which sends each piece from where it is.
+
+    Large buffers are not copied. Small ones are joined, because each piece costs a few calls and
+    Python's lock, which the library needs to give it back.
+    """
+    small, size = list[Buffer](), 0
     for each in data:
-        pieces.append(each)
-        size += len(each)
-        if size >= _PART_BYTES:
-            yield b"".join(pieces)
-            pieces, size = [], 0
-    if size:
-        yield b"".join(pieces)
+        if len(each) >= _OWN_PIECE_BYTES:
+            if small:
+                yield b"".join(small)
+                small, size = [], 0
+            yield each
+        else:
+            small.append(each)
+            size += len(each)
+            if size >= _OWN_PIECE_BYTES:
+                yield b"".join(small)
+                small, size = [], 0
+    if small:
+        yield b"".join(small)
