@@ -3,13 +3,15 @@
 Reads and writes of Spark are compared with GETs of the same objects and multipart PUTs of the same
 bytes, by as many processes as Spark has tasks at once. The server, on loopback, works on the same
 processors. So the ceiling of a Python source is a bound too: the slower of both is the baseline.
-Requests are counted by a proxy. The log length and large logs are measured by ``object_scale``.
+What both reach together on these processors has a row of its own (``object_ceiling``). Requests are
+counted by a proxy. The log length and large logs are measured by ``object_scale``.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,6 +29,7 @@ from tests.support.object_proxy import Proxy, proxied
 from . import data
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row
+from .object_ceiling import PART_BYTES, PARTS, ObjectCeilingSource, Profile, library
 from .object_commits import commit_rows
 from .object_engine import engine_rows
 from .object_servers import Place, serving
@@ -34,7 +37,6 @@ from .spark_batch import drain, rows_to_write, session
 
 _PROCESSES = 2  # as many as Spark's tasks at once
 _PARTITIONS = 4
-_PART_BYTES, _PARTS = 8 << 20, 4
 _RECORDS = {data.FULL: 10_000_000, data.QUICK: 2_000_000, data.TINY: 20_000}
 _AT_LEAST = Bar("at least", 0.8)
 
@@ -77,23 +79,12 @@ class _Object(NamedTuple):
     size: int
 
 
-_stores: dict[str, Any] = {}
 _bodies: dict[str, bytes] = {}
-
-
-def _library(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
-    """The library and its store, as a program that knows nothing of logs uses them."""
-    obstore = importlib.import_module("obstore")
-    if url not in _stores:
-        _stores[url] = importlib.import_module("obstore.store").from_url(
-            url, config=dict(options), client_options={"allow_http": True, "timeout": "60s"}
-        )
-    return obstore, _stores[url]
 
 
 def _get(url: str, options: Mapping[str, str], keys: Sequence[str], *, keep: bool = False) -> int:
     """GET whole objects, one after the other; their bytes, which a later ``_put`` may need."""
-    obstore, store = _library(url, options)
+    obstore, store = library(url, options)
     size = 0
     for key in keys:
         body = obstore.get(store, key).bytes()
@@ -105,11 +96,11 @@ def _get(url: str, options: Mapping[str, str], keys: Sequence[str], *, keep: boo
 
 def _put(url: str, options: Mapping[str, str], prefix: str) -> None:
     """PUT what was kept, in parts, under other names."""
-    obstore, store = _library(url, options)
+    obstore, store = library(url, options)
     for key, body in _bodies.items():
         obstore.put(
-            store, f"{prefix}/{key}", body, use_multipart=True, chunk_size=_PART_BYTES,
-            max_concurrency=_PARTS,
+            store, f"{prefix}/{key}", body, use_multipart=True, chunk_size=PART_BYTES,
+            max_concurrency=PARTS,
         )  # fmt: skip
 
 
@@ -197,50 +188,78 @@ class _Target:
         """Seconds of a write of the bytes alone."""
         target = self._directory / f"bytes-{next(self._numbers)}"
         writer = self._rows.write.format("bytes_only").option("sync", "false").mode("append")
-        return clock(lambda: writer.save(str(target)))
+        seconds = clock(lambda: writer.save(str(target)))
+        shutil.rmtree(target)
+        return seconds
+
+    def write_objects(self) -> float:
+        """Seconds of a write of the bytes alone, as objects."""
+        storage = json.dumps(dict(self._storage))
+        writer = self._rows.write.format("object_ceiling").option("storage", storage)
+        seconds = clock(lambda: writer.mode("append").save(self._url))
+        self._delete("ceiling")
+        return seconds
+
+    def put(self, workers: Sequence[_Worker]) -> float:
+        """Seconds of PUTs of the bytes that the processes keep."""
+        call = (_put, self._url, dict(self._storage), "put")
+        seconds = _all_of(workers, [call] * len(workers))
+        self._delete("put")
+        return seconds
+
+    def _delete(self, prefix: str) -> None:
+        """Delete objects, so that they do not fill the disk's cache, nor the disk."""
+        obstore, store = library(self._url, self._storage)
+        obstore.delete(store, [each["path"] for one in obstore.list(store, prefix) for each in one])
 
 
 def speed(
     sizes: Sizes, directory: Path, place: Place, spark: SparkSession, workers: Sequence[_Worker]
 ) -> Iterator[Row]:
-    """Spark's read and write, and the same bytes by the library alone."""
+    """Spark's read and write, and the same bytes by the library alone, or by both at once."""
+    spark.dataSource.register(ObjectCeilingSource)
     records = _RECORDS[sizes]
     size, rounds = records * RECORD_BYTES, min(sizes.rounds, 3)
-    url = f"{place.url}/speed"
-    given = {f"storage.{name}": text for name, text in place.storage.items()}
+    url, storage = f"{place.url}/speed", dict(place.storage)
+    given = {f"storage.{name}": text for name, text in storage.items()}
     plain, keyed = rows_to_write(spark, records)
     keyed.unpersist()
-    numbers = itertools.count()
-    target = _Target(url, dict(place.storage), given, plain, directory)
+    target = _Target(url, storage, given, plain, directory)
     target.write()  # the topic that is read
-    objects = _objects(url, place.storage)
+    objects = _objects(url, storage)
     shares = [[each.key for each in objects[at::_PROCESSES]] for at in range(_PROCESSES)]
-    library = (f"{place.url}/speed", dict(place.storage))
-    held = _together(workers, [(partial(_get, keep=True), *library, share) for share in shares])
+    held = _together(workers, [(partial(_get, keep=True), url, storage, one) for one in shares])
     stored = sum(held)
     read = spark.read.format("cursus").options(subscribe="t0", **given).load(url)
-    ceiling = spark.read.format("ceiling").options(
-        rows=records, tasks=read.rdd.getNumPartitions()
-    ).load()  # fmt: skip
-    found = interleaved(
-        {
-            "read": lambda: drain(read),
-            "gets": lambda: clock(
-                lambda: _together(workers, [(_get, *library, share) for share in shares])
-            ),
-            "read ceiling": lambda: drain(ceiling),
-            "write": target.write,
-            "puts": lambda: clock(
-                lambda: _together(workers, [(_put, *library, f"put-{next(numbers)}")] * _PROCESSES)
-            ),
-            "write ceiling": target.write_bytes,
-        },
-        rounds,
-    )
+    options = {"rows": records, "tasks": read.rdd.getNumPartitions()}
+    ceiling = spark.read.format("ceiling").options(**options).load()
+    keys = json.dumps([each.key for each in objects])
+    both = spark.read.format("object_ceiling").options(
+        storage=json.dumps(storage), keys=keys, size=stored, **options
+    ).load(url)  # fmt: skip
+    sides = {
+        "read": lambda: drain(read),
+        "gets": lambda: _all_of(workers, [(_get, url, storage, one) for one in shares]),
+        "read ceiling": lambda: drain(ceiling),
+        "read both": lambda: drain(both),
+        "write": target.write,
+        "puts": lambda: target.put(workers),
+        "write ceiling": target.write_bytes,
+        "write both": target.write_objects,
+    }
+    profile = Profile(spark)
+    found = interleaved({name: profile.of(name, side) for name, side in sides.items()}, rounds)
     plain.unpersist()
     what = f"of {size / 1e6:g} MB, {stored / 1e6:.0f} MB in {len(objects)} objects, {place.server}"
-    yield from _against(f"Spark read {what}", found, "read", "gets", f"{_PROCESSES} × GET", size)
-    yield from _against(f"Spark write {what}", found, "write", "puts", f"{_PROCESSES} × PUT", size)
+    for verb, library_name in (("read", "gets"), ("write", "puts")):
+        name = f"{_PROCESSES} × {library_name[:3].upper()}"
+        yield from _against(f"Spark {verb} {what}", found, verb, library_name, name, size)
+        yield from profile.rows(f"Spark's {verb}", verb, f"{verb} both", rounds)
+
+
+def _all_of(workers: Sequence[_Worker], calls: Sequence[tuple[Any, ...]]) -> float:
+    """Seconds until all processes are done."""
+    return clock(lambda: _together(workers, calls))
 
 
 def _against(
@@ -252,6 +271,8 @@ def _against(
     for side, shown in ((library, name), (ceiling, "Spark's ceiling")):
         bar = _AT_LEAST if side == slower else None
         yield speed_row(what, found[ours], found[side], size, bar, shown)
+    both = f"Spark and {name.split()[-1]} at once"
+    yield speed_row(what, found[ours], found[f"{ours} both"], size, None, both)
 
 
 def _objects(url: str, storage: Mapping[str, str]) -> list[_Object]:
@@ -267,7 +288,7 @@ def _objects(url: str, storage: Mapping[str, str]) -> list[_Object]:
 
 def _drop(url: str, storage: Mapping[str, str], topic: str) -> None:
     """Delete a topic, so that its data does not fill the disk's cache, nor the disk."""
-    obstore, store = _library(url, storage)
+    obstore, store = library(url, storage)
     with Store.open(url, storage=storage) as opened:
         keys = {
             segment.path.partition("@")[0]
