@@ -28,11 +28,11 @@ from ..io.durable import (
 from ..layouts.broker_names import STATE_DIRECTORY
 from ..types import TIMESTAMP_SUPPLIED, Int64s, Integers
 from .codecs.index import ENTRY_BYTES, encode_index, parse_rustlog_index
-from .codecs.rows import walk_scalar
+from .codecs.rows import Framed, walk_scalar
 from .files_after import FilesAfter, different, same_bytes
 from .layout import RowPartition
 from .segment_reader import is_zero_tail
-from .segments import RowSegments
+from .segments import Added, RowSegments
 
 _log = logging.getLogger("storage_core")
 _MOST_BYTES = 8 << 20
@@ -49,11 +49,11 @@ class Target(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Encoded records for one write; ``sizes`` are those of their payloads."""
+    """Encoded records for one write; ``starts`` are the positions of their frames in it."""
 
     data: memoryview
     rows: int
-    sizes: Integers
+    starts: Int64s
     new_file: bool
     is_control: bool = False
 
@@ -111,7 +111,6 @@ class RowFiles:
             DamagedLogError: the bytes after the last whole record are damage, not a torn record.
         """
         directory = self._of.directory()
-        files = self._of.files()
         end = self._segments.end()
         if end is None:
             return self._create(directory, 0, 0)
@@ -127,7 +126,8 @@ class RowFiles:
             )
         if end.torn:
             self._cut(end.path, end.position, end.size)
-        found = Target(end.path, files[-1].number, end.base, end.position, end.offset)
+        number = self._of.number(end.path, end.base)
+        found = Target(end.path, number, end.base, end.position, end.offset)
         # The broker expects no new record in a compacted file.
         return self.next_file(found) if end.compacted and end.offset > end.base else found
 
@@ -181,8 +181,9 @@ class RowFiles:
             if new_file:
                 size = 0
                 rows = self._rows_that_fit(sizes[row:], size)
-            data = self._encode(columns.slice(row, row + rows), target.offset + row)
-            pieces.append(_Piece(data, rows, sizes[row : row + rows], new_file))
+            framed = self._encode(columns.slice(row, row + rows), target.offset + row)
+            data = memoryview(framed.data)
+            pieces.append(_Piece(data, rows, framed.starts, new_file))
             size += len(data)
             row += rows
         return pieces + self._closing(columns, target.offset + row)
@@ -196,9 +197,9 @@ class RowFiles:
         if self._layout.closing is None:
             return []
         records = self._layout.closing(columns, self._of.topic, self._of.partition, offset)
-        sizes = np.array([len(record) for record in records], dtype=np.int64)
+        starts = np.cumsum([0, *map(len, records)], dtype=np.int64)[:-1]
         data = memoryview(b"".join(records))
-        return [_Piece(data, len(records), sizes, False, is_control=True)] if records else []
+        return [_Piece(data, len(records), starts, False, is_control=True)] if records else []
 
     def next_file(self, target: Target, *, sync: bool = True) -> Target:
         """Start another file after ``target``."""
@@ -318,9 +319,9 @@ class RowFiles:
             return 0 if size else 1
         return min(fitting, max(1, int(np.searchsorted(ends, _MOST_BYTES, side="right"))))
 
-    def _encode(self, columns: Columns, offset: int) -> memoryview:
+    def _encode(self, columns: Columns, offset: int) -> Framed:
         assert self._layout.encode is not None
-        return memoryview(self._layout.encode(columns, self._of.topic, self._of.partition, offset))
+        return self._layout.encode(columns, self._of.topic, self._of.partition, offset)
 
     def _write(self, target: Target, piece: _Piece, *, sync: bool) -> Target:
         fd = self._vfs.open(target.path, "write")
@@ -328,8 +329,11 @@ class RowFiles:
             write_all(self._vfs, fd, [piece.data], target.size)
             if sync:
                 self._vfs.fsync(fd)
+            stat = self._vfs.fstat(fd)
         finally:
             self._vfs.close(fd)
+        added = Added(target.size, target.offset, piece.starts, piece.data)
+        self._segments.note_append(target.path, target.base, stat, added)
         if self._layout.index_every is not None:
             self._add_index_entries(target, piece, self._layout.index_every)
         return target._replace(
@@ -351,8 +355,7 @@ class RowFiles:
         stat = self._vfs.stat(path)
         if (0 if stat is None else stat.size) != size:
             return
-        starts = np.concatenate(([0], np.cumsum(piece.sizes + self._layout.format.header_bytes)))
-        entries = SparseIndex(target.offset + due, target.size + starts[due])
+        entries = SparseIndex(target.offset + due, target.size + piece.starts[due])
         fd = self._vfs.open(path, "create" if stat is None else "write")
         try:
             last = self._vfs.pread(fd, ENTRY_BYTES, max(0, size - ENTRY_BYTES))

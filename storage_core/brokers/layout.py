@@ -34,9 +34,10 @@ from .codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
     RUSTLOG,
+    Framed,
     RowFormat,
     Rows,
-    encode_rows,
+    frame_rows,
     payload_column,
 )
 from .codecs.rows import row_offsets as rustlog_offsets
@@ -75,7 +76,7 @@ class Decode(Protocol):
 
 
 class Encode(Protocol):
-    def __call__(self, columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer: ...
+    def __call__(self, columns: Columns, topic: str, partition: int, offset: int) -> Framed: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +161,15 @@ def _message_columns(data: pa.Buffer, bodies: Bodies) -> dict[str, pa.Array]:
     return columns
 
 
-def _encode_raw(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:  # noqa: ARG001
-    return encode_rows(_values(columns), CURSUS)
+def _encode_raw(columns: Columns, topic: str, partition: int, offset: int) -> Framed:  # noqa: ARG001
+    return frame_rows(_values(columns), CURSUS)
 
 
-def _encode_rustlog(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:  # noqa: ARG001
-    return encode_rows(_values(columns), RUSTLOG, offset)
+def _encode_rustlog(columns: Columns, topic: str, partition: int, offset: int) -> Framed:  # noqa: ARG001
+    return frame_rows(_values(columns), RUSTLOG, offset)
 
 
-def _encode_broker(columns: Columns, topic: str, partition: int, offset: int) -> pa.Buffer:
+def _encode_broker(columns: Columns, topic: str, partition: int, offset: int) -> Framed:
     return encode_messages(
         _values(columns),
         columns.key,
@@ -227,6 +228,12 @@ class RowPartition(NamedTuple):
     def files(self) -> list[SegmentName]:
         """The log files in numeric order."""
         return self.layout.names.segments(self.vfs, self.topic, self.partition)
+
+    def number(self, path: str, base: int) -> int:
+        """The ordinal or base offset in the name of a log file that begins at offset ``base``."""
+        if not self.layout.ordinal:
+            return base
+        return int(path.removesuffix(".log").rpartition("_")[2])
 
     def file_name(self, number: int) -> str:
         """The name of a log file by its ordinal or base offset."""

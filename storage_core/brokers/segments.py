@@ -20,7 +20,7 @@ from ..io.io_errors import typed_read_errors
 from ..layouts.broker_names import SegmentName
 from ..segments.continuity import missing_records
 from ..segments.listing import ListedAtOnce, Listing, ListingCache, file_sizes
-from ..types import IsolationLevel, TimeBounds
+from ..types import Int64s, IsolationLevel, TimeBounds
 from ..vfs import FileStat, Vfs
 from .codecs.rows import Ending
 from .isolation import PartitionIsolation
@@ -42,6 +42,15 @@ _MAX_INDEX_BYTES = 1 << 30
 _JOINED_BYTES = 4 << 20
 COMPACTED = b"cursus-compaction-v1\n"
 _FileKey = tuple[str, FileStat]
+
+
+class Added(NamedTuple):
+    """What our writer appended to a file: from where, and where each record's frame begins."""
+
+    position: int
+    offset: int
+    starts: Int64s
+    data: memoryview
 
 
 class RowEnd(NamedTuple):
@@ -66,6 +75,36 @@ class RowEnd(NamedTuple):
     @property
     def size(self) -> int:
         return self.stat.size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing follows the last whole record."""
+        return self.position == self.size and not self.torn and self.damage is None
+
+    def summary(self) -> Summary | None:
+        """The summary of this file, if all that it needs is known."""
+        records, entries = self.offset - self.base, self.entries
+        expected = self.base + RECORDS_PER_ENTRY * np.arange(-(-records // RECORDS_PER_ENTRY))
+        if not self.is_whole or not np.array_equal(entries.offsets, expected):
+            return None
+        modified = self.stat.modified_ns
+        return Summary(
+            self.size, modified, records, self.size, Ending.WHOLE, None, entries.positions
+        )
+
+    def after(self, stat: FileStat, added: Added) -> RowEnd:
+        """The end of the same file when ``added`` follows."""
+        rows = np.arange(added.offset - self.base, added.offset - self.base + len(added.starts))
+        due = np.flatnonzero(rows % RECORDS_PER_ENTRY == 0)
+        entries = SparseIndex(added.offset + due, added.position + added.starts[due])
+        return self._replace(
+            stat=stat,
+            position=stat.size,
+            offset=added.offset + len(rows),
+            torn=False,
+            entries=_extended(self.entries, entries),
+            last=(self.last + bytes(added.data[-LAST_BYTES:]))[-LAST_BYTES:],
+        )
 
     def is_end_of(self, path: str, base: int, stat: FileStat) -> bool:
         """Whether this is the end of a file as it is now."""
@@ -219,6 +258,33 @@ class RowSegments(ListedAtOnce):
                 if known is None:
                     self._log_torn_tail(self._end)
             return self._end
+
+    def note_append(self, path: str, base: int, stat: FileStat, added: Added) -> None:
+        """Know the end that our writer has just made: nobody has to read these bytes to find it.
+
+        Only if the size says that no other program wrote there. The caller holds the partition.
+        """
+        with self._lock:
+            known = self._end
+            if stat.size != added.position + len(added.data):
+                self._end = None
+            elif known is not None and (known.path, known.position) == (path, added.position):
+                self._end = known.after(stat, added)
+            elif not added.position:
+                if self._layout.ordinal:
+                    self._note_sealed(known)
+                empty = RowEnd(
+                    path, base, stat, 0, base, False, False, None, NO_INDEX, b"", next(self._lives)
+                )
+                self._end = empty.after(stat, added)
+
+    def _note_sealed(self, end: RowEnd | None) -> None:
+        """Remember what is in the file before a new one, if all of it is known."""
+        found = None if end is None else end.summary()
+        if end is None or found is None:
+            self._summaries.distrust()
+        else:
+            self._summaries.note(end.path.rpartition("/")[2], found)
 
     def _log_torn_tail(self, end: RowEnd) -> None:
         if end.torn and end.damage is None:

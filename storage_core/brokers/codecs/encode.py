@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ...errors import InvalidRecordError, RecordTooLargeError
 from ...types import Int64s
 from .headers import fields_from_headers
-from .rows import CURSUS_BROKER, fixed_column, join_bytes, payload_lengths
+from .rows import CURSUS_BROKER, Framed, fixed_column, join_bytes, payload_lengths
 
 CONTROL_PAYLOAD = b"__cursus_txn_control_marker__"
 OPEN, COMMIT, ABORT = b"open", b"commit", b"abort"
@@ -40,7 +40,7 @@ def encode_messages(
     topic: str,
     partition: int,
     first_offset: int,
-) -> pa.Buffer:
+) -> Framed:
     """Encode records as frames of form E, at offsets rising by one from ``first_offset``.
 
     A null key is stored as the empty key, which is how the broker says that there is none.
@@ -52,7 +52,7 @@ def encode_messages(
     """
     count = len(values)
     if not count:
-        return pa.py_buffer(b"")
+        return join_bytes([values])
     payload_lengths(values, _VALUE)
     fields = fields_from_headers(headers, count)
     texts, numbers = fields.texts, fields.numbers
@@ -132,7 +132,7 @@ class _Join:
         self._columns.append(column)
         self._sizes += lengths
 
-    def finish(self) -> pa.Buffer:
+    def finish(self) -> Framed:
         """Fill in the frame lengths, which the first field is for, and join."""
         self._flush()
         limit = CURSUS_BROKER.max_payload

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -105,6 +105,11 @@ class Rows:
         if stop >= self.count:
             return Rows(positions, lengths, self.end, self.ending, self.problem, offsets)
         return Rows(positions, lengths, int(self.positions[stop]), offsets=offsets)
+
+    def part(self, start: int, stop: int) -> Rows:
+        """The same as ``slice``, with positions that begin at 0."""
+        rows, first = self.slice(start, stop), int(self.positions[start])
+        return replace(rows, positions=rows.positions - first, end=rows.end - first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +244,19 @@ def unaligned(data: Data, kind: str) -> npt.NDArray[np.generic]:
     return np.ndarray((size,), dtype, buffer=data, strides=(1,))
 
 
+class Framed(NamedTuple):
+    """Encoded records, and the position of each one's frame in ``data``."""
+
+    data: pa.Buffer
+    starts: Int64s
+
+
 def encode_rows(values: pa.BinaryArray, fmt: RowFormat, first_offset: int = 0) -> pa.Buffer:
+    """The bytes of ``frame_rows``."""
+    return frame_rows(values, fmt, first_offset).data
+
+
+def frame_rows(values: pa.BinaryArray, fmt: RowFormat, first_offset: int = 0) -> Framed:
     """Frame ``values``; their offsets rise by one from ``first_offset`` where the format has them.
 
     Raises:
@@ -289,13 +306,16 @@ def fixed_column(elements: npt.NDArray[np.void]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.large_binary(), len(elements), buffers)
 
 
-def join_bytes(columns: Iterable[pa.Array]) -> pa.Buffer:
+def join_bytes(columns: Iterable[pa.Array]) -> Framed:
     """The bytes of all columns, row by row: of row 0 first column to last, then of row 1 …"""
     parts = [column.cast(pa.large_binary()) for column in columns]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     _, edges, data = joined.buffers()
-    size = int(np.frombuffer(edges, dtype=np.int64)[len(joined)]) if len(joined) else 0
-    return data.slice(0, size) if size else pa.py_buffer(b"")
+    if not len(joined):
+        return Framed(pa.py_buffer(b""), np.empty(0, dtype=np.int64))
+    starts = np.frombuffer(edges, dtype=np.int64)
+    size = int(starts[len(joined)])
+    return Framed(data.slice(0, size) if size else pa.py_buffer(b""), starts[: len(joined)])
 
 
 def _empty_values(count: int) -> pa.BinaryArray:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from storage_core import OffsetRange, Store, StoreConfig
+from storage_core.brokers.segment_reader import RowSegment
+from storage_core.brokers.summaries import pack, unpack
 from storage_core.errors import WriteFailedError
 from storage_core.vfs import Buffer, PosixVfs
 from tests.support.broker_directories import (
@@ -330,3 +332,56 @@ def test_records_that_bring_their_offsets_into_an_empty_log_keep_them(
     assert store.append_columns("t", 0, columns) == OffsetRange(5, 7)
     assert store.append("t", 0, [b"seven"]) == OffsetRange(7, 8)
     assert store.offsets("t", 0) == OffsetRange(5, 8)
+
+
+def test_an_append_reads_nothing_that_was_appended(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind.write(tmp_path, [[b"a"], [b"b"]])
+    store = kind.open(tmp_path, config=StoreConfig(segment_bytes=4096))
+    store.append(TOPIC, 0, [b"c"])
+    walked: list[object] = []
+    original = RowSegment.walk_to_end
+
+    def walk(segment: RowSegment, start: tuple[int, int] | None) -> object:
+        walked.append(start)
+        return original(segment, start)
+
+    monkeypatch.setattr(RowSegment, "walk_to_end", walk)
+    records = [bytes([i % 251]) * (i % 60) for i in range(700)]
+    for first in range(0, 700, 50):
+        store.append(TOPIC, 0, records[first : first + 50])
+    assert read(store).values == [b"a", b"b", b"c", *records]
+    assert walked == []
+    assert read(kind.open(tmp_path)) == read(store)
+    assert errors(store) == []
+
+
+def test_files_that_an_append_filled_are_known_as_if_they_had_been_walked(tmp_path: Path) -> None:
+    records = [bytes([i % 251]) * (i % 60) for i in range(700)]
+    store = make(tmp_path, "cursus", segment_bytes=4096)
+    for first in range(0, 700, 50):
+        store.append(TOPIC, 0, records[first : first + 50])
+    assert read(store).values == records
+    index = tmp_path / ".cursus-spark/index" / f"{TOPIC}-0.rows"
+    index.unlink(missing_ok=True)
+    fresh = Store.open(tmp_path)
+    assert read(fresh).values == records
+    walked = unpack(index.read_bytes())
+    index.unlink()
+    writer = store._engine._logs.segments(TOPIC, 0)._summaries  # type: ignore[attr-defined]
+    noted = {name: writer.known(name) for name in walked}
+    assert pack(noted) == pack(walked)
+
+
+def test_what_another_program_does_to_files_between_appends_is_seen(tmp_path: Path) -> None:
+    store = make(tmp_path, "cursus", segment_bytes=4096)
+    store.append(TOPIC, 0, [b"x" * 2000] * 4)
+    first = tmp_path / TOPIC / "partition_0_segment_0.log"
+    first.write_bytes(first.read_bytes() + b"\0\0\0\1y")
+    last = tmp_path / TOPIC / "partition_0_segment_1.log"
+    last.write_bytes(last.read_bytes() + b"\0\0\0\1z")
+    (tmp_path / TOPIC / "partition_0_segment_2.log").write_bytes(b"")
+    assert store.append(TOPIC, 0, [b"end"]) == OffsetRange(6, 7)
+    assert read(store).values[-4:] == [b"x" * 2000] * 2 + [b"z", b"end"]
+    assert read(Store.open(tmp_path)) == read(store)

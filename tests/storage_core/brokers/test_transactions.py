@@ -201,7 +201,7 @@ def test_rules_hold_in_any_disorder_and_any_chunks(
 def test_what_we_encode_reads_as_transactions() -> None:
     headers = pa.array([[("txn_id", b"t"), ("epoch", b"4")], None], HEADERS)
     values = pa.array([b"in", b"out"])
-    data = encode_messages(values, None, headers, topic="o", partition=0, first_offset=0)
+    data = encode_messages(values, None, headers, topic="o", partition=0, first_offset=0).data
     for end, expected in (("", []), ("commit", [0, 1]), ("abort", [1])):
         marker = b""
         if end:

@@ -45,7 +45,7 @@ def encode(values: list[bytes], **columns: Any) -> pa.Buffer:
         topic=TOPIC,
         partition=PARTITION,
         first_offset=columns.get("first_offset", 0),
-    )
+    ).data
 
 
 @settings(max_examples=examples(150))
