@@ -34,6 +34,8 @@ _FRAME_ROWS, _FRAME_BYTES, _ENTRY_ROWS = 8192, 2 << 20, 16
 # Joining copies, which costs more than it saves when the files are large.
 _LARGE_BYTES = 256 << 10
 _WHOLE_BYTES = 8 << 20
+# Walkers cost the less the more of them go together. What they find is in memory at once.
+_WALKED_BYTES, _WALKED_ROWS, _WALKERS = 256 << 20, 1 << 18, 2048
 
 
 class Chunk(NamedTuple):
@@ -105,7 +107,7 @@ class RowSegment:
         """
         at = self._locate(start)
         position, offset = at.position, at.offset
-        for chunk in self.chunks(position, offset, scan=scan):
+        for chunk in self.chunks(position, offset, scan=scan, end=end):
             yield from self._frames_of(chunk, start, end)
             position, offset = chunk.end_position, chunk.end_offset
             if offset >= end:
@@ -130,8 +132,13 @@ class RowSegment:
             position = chunk.end_position
             raise self._broken(f"{problem} where the next file begins", position, end)
 
-    def chunks(self, position: int, offset: int, *, scan: bool = False) -> Iterator[Chunk]:
-        """Chunks from a known record to the end or the first damage; the last says how it ends."""
+    def chunks(
+        self, position: int, offset: int, *, scan: bool = False, end: int = MAX_OFFSET
+    ) -> Iterator[Chunk]:
+        """Chunks from a known record to the end or the first damage; the last says how it ends.
+
+        The caller may leave as soon as it has reached offset ``end``.
+        """
         # A reader that begins inside a file may want one record; at its start it reads on.
         wanted = _FIRST_BYTES if position and not scan else _MOST_BYTES
         while True:
@@ -141,14 +148,36 @@ class RowSegment:
             if rows.count == 0 and rows.ending is Ending.TORN and not at_end:
                 wanted *= 2
                 continue
-            chunk = self._decode(rows, position, offset)
+            wanted = self._ahead(position, rows, end)
+            *pieces, last = _pieces(rows)
+            for piece in pieces:
+                chunk = self._decode(piece, position, offset)
+                yield chunk
+                if chunk.ending is Ending.DAMAGED:
+                    return
+                position, offset = chunk.end_position, chunk.end_offset
+            chunk = self._decode(last, position, offset)
             if at_end or chunk.ending is Ending.DAMAGED:
                 yield chunk
                 return
             # A record that is cut here goes on in the next chunk.
             yield chunk._replace(ending=Ending.WHOLE, problem=None)
             position, offset = chunk.end_position, chunk.end_offset
-            wanted = _MOST_BYTES
+
+    def _ahead(self, position: int, rows: Rows, end: int) -> int:
+        """How many bytes to walk together after ``rows``, which stand at ``position``."""
+        index = self._index
+        if not isinstance(self._source, MappedSource) or not rows.count or not len(index.offsets):
+            return _MOST_BYTES
+        start = position + rows.end
+        last = min(
+            int(np.searchsorted(index.positions, start)) + _WALKERS,
+            int(np.searchsorted(index.offsets, end)),
+            len(index.positions) - 1,
+        )
+        alike = rows.end * _WALKED_ROWS // rows.count
+        most = min(int(index.positions[last]) - start, alike, _WALKED_BYTES)
+        return max(_MOST_BYTES, most)
 
     def _rows(self, data: memoryview, position: int) -> Rows:
         first, last = np.searchsorted(self._index.positions, (position, position + len(data)))
@@ -253,6 +282,13 @@ class RowSegment:
             plain: np.ndarray[tuple[int], np.dtype[np.bool_]] = lengths.to_numpy() == 0
             return plain
         return isolation.visible(transactions)
+
+
+def _pieces(rows: Rows) -> list[Rows]:
+    """Rows of at most about ``_MOST_BYTES`` each, which are decoded together."""
+    cuts = np.searchsorted(rows.positions, np.arange(_MOST_BYTES, rows.end, _MOST_BYTES))
+    edges = [0, *np.unique(cuts[(cuts > 0) & (cuts < rows.count)]).tolist(), rows.count]
+    return [rows] if len(edges) == 2 else [rows.part(*edge) for edge in pairwise(edges)]
 
 
 def _frame(offsets: Int64s, columns: dict[str, pa.Array], first: int, rows: int) -> DecodedFrame:

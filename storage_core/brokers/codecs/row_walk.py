@@ -83,22 +83,9 @@ def walk_even(data: Data, start: int, limit: int, fmt: RowFormat) -> Rows | None
     Only a few at the end may differ, which are walked by scalar.
     """
     view = memoryview(data)
-    if limit - start < fmt.header_bytes:
+    count, step = _even(view, start, limit, fmt)
+    if not count:
         return None
-    length = int.from_bytes(view[start : start + 4], "big")
-    if not fmt.min_payload <= length <= fmt.max_payload:
-        return None
-    step = fmt.header_bytes + length
-    count = (limit - start) // step
-    if count < _SAMPLE:
-        return None
-    found = np.ndarray((count,), ">u4", buffer=view, offset=start, strides=(step,))
-    if not (found[:_SAMPLE] == length).all():
-        return None
-    same = found == length
-    if not same[: max(_SAMPLE, count - _SAMPLE)].all():
-        return None
-    count = count if same.all() else int(np.argmin(same))
     positions = np.arange(start, start + count * step, step, dtype=np.int64)
     end = start + count * step
     offsets = None
@@ -112,6 +99,27 @@ def walk_even(data: Data, start: int, limit: int, fmt: RowFormat) -> Rows | None
     if offsets is not None:
         offsets = np.concatenate((offsets, offsets_at(view, rest.positions)))
     return make_rows(positions, rest.end, fmt, rest.ending, rest.problem, offsets)
+
+
+def _even(view: memoryview, start: int, limit: int, fmt: RowFormat) -> tuple[int, int]:
+    """How many records of one length come first, and the step from one to the next.
+
+    0 if there are few, or if more than a few follow them.
+    """
+    if limit - start < fmt.header_bytes:
+        return 0, 1
+    length = int.from_bytes(view[start : start + 4], "big")
+    step = fmt.header_bytes + length
+    count = (limit - start) // step
+    if count < _SAMPLE or not fmt.min_payload <= length <= fmt.max_payload:
+        return 0, step
+    found = np.ndarray((count,), ">u4", buffer=view, offset=start, strides=(step,))
+    if not (found[:_SAMPLE] == length).all():
+        return 0, step
+    same = found == length
+    if not same[: max(_SAMPLE, count - _SAMPLE)].all():
+        return 0, step
+    return (count if same.all() else int(np.argmin(same))), step
 
 
 class _Walk:
@@ -274,8 +282,16 @@ def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> lis
     """
     counts, ends = np.zeros((2, len(datas)), dtype=np.int64)
     sizes = np.array([len(data) for data in datas], dtype=np.int64)
-    names = np.flatnonzero(sizes >= 2 * fmt.header_bytes)
-    sampled = [(names[:0], names[:0])]
+    sampled, uneven = [(counts[:0], counts[:0])], list[int]()
+    for name, data in enumerate(datas):
+        even, step = _even(memoryview(data), 0, len(data), fmt)
+        counts[name], ends[name] = even, even * step
+        if even:
+            positions = np.arange(0, even * step, step * every, dtype=np.int64)
+            sampled.append((np.full(len(positions), name), positions))
+        elif sizes[name] >= 2 * fmt.header_bytes:
+            uneven.append(name)
+    names = np.array(uneven, dtype=np.int64)
     if len(names) > _FEW_WALKERS:
         memory, bases = _address_space([datas[int(name)] for name in names])
         at, last = bases, bases + sizes[names] - fmt.header_bytes

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import OffsetRange, StoreConfig
-from storage_core.errors import ConfigError, OffsetOutOfRangeError
+from storage_core import OffsetRange, Store, StoreConfig
+from storage_core.brokers import segment_reader
+from storage_core.errors import ConfigError, OffsetOutOfRangeError, StorageError
 from tests.support.broker_directories import BROKER, CURSUS, KINDS, RUSTLOG, TOPIC, Kind, read
 from tests.support.stores import errors
 
@@ -222,3 +223,40 @@ def test_partitions_lie_side_by_side(tmp_path: Path, kind: Kind) -> None:
         [b"11"],
     ]
     assert store.visible_ends(TOPIC) == (1, 0, 1, *[0] * 8, 1)
+
+
+@pytest.mark.parametrize("damage", ["none", "length", "offset", "torn"])
+def test_what_is_walked_together_is_decoded_in_pieces(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    records = [bytes([i % 251]) * (i * 37 % 90 + 1) for i in range(3000)]
+    kind.write(tmp_path, [records, [b"last"]])
+    file = kind.file(tmp_path, 0)
+    log = bytearray(file.read_bytes())
+    places = {"length": len(log) // 2, "offset": 0, "torn": 0, "none": 0}
+    if damage == "length":
+        log[places["length"] : places["length"] + 40] = b"\xff" * 40
+    elif damage == "torn":
+        del log[-3:]
+    elif damage == "offset":
+        middle = kind.encode(records[:1500], 0)
+        log[len(middle) + 4 : len(middle) + 12] = b"\x7f" * 8
+    file.write_bytes(log)
+    expected = outcome(kind.open(tmp_path))
+    for most, walkers in ((512, 2048), (4096, 64), (1 << 20, 1)):
+        monkeypatch.setattr(segment_reader, "_MOST_BYTES", most)
+        monkeypatch.setattr(segment_reader, "_WALKERS", walkers)
+        store = kind.open(tmp_path)
+        assert outcome(store) == expected
+        assert outcome(store, 700) == (expected[0][700:], expected[1])
+
+
+def outcome(store: Store, start: int = 0) -> tuple[list[bytes | None], str | None]:
+    """The values that a read delivers, and the error that ends it."""
+    found: list[bytes | None] = []
+    try:
+        for batch in store.read(TOPIC, 0, start=start):
+            found += batch.column("value").to_pylist()
+    except StorageError as error:
+        return found, str(error)
+    return found, None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_core.brokers.codecs.row_walk import walk_even
+from storage_core.brokers.codecs.row_walk import walk_even, walk_files
 from storage_core.brokers.codecs.rows import (
     CURSUS,
     CURSUS_BROKER,
@@ -73,6 +73,20 @@ def test_a_header_that_differs_before_the_end_is_no_even_run(fmt: RowFormat) -> 
     found = walk_even(data, 0, len(data), fmt)
     assert found is not None
     assert found.lengths.tolist() == walk_scalar(data, 0, len(data), fmt).lengths.tolist()
+
+
+@FORMATS
+@pytest.mark.parametrize("tail", [b"", b"\0", b"\xff" * 20])
+def test_a_file_of_even_records_is_counted_as_by_the_scalar_walker(
+    fmt: RowFormat, tail: bytes
+) -> None:
+    for count in (64, 65, 200):
+        data = even(count, 5, fmt) + tail
+        expected = walk_scalar(data, 0, len(data), fmt)
+        (found,) = walk_files([data], fmt, every=16)
+        assert found.entries.tolist() == expected.positions[::16].tolist()
+        assert (found.records, found.end) == (expected.count, expected.end)
+        assert (found.ending, found.problem) == (expected.ending, expected.problem)
 
 
 def test_a_length_that_no_record_may_have_is_left_to_the_other_walkers() -> None:
