@@ -276,8 +276,10 @@ class CommitLog:
         word, and a writer would give their offsets to other records. The commits are asked for one
         by one, up to the number at which the next checkpoint is due: a hint to it leads past them.
 
+        A log that reaches as far has a later checkpoint, which the hint does not know.
+
         Raises:
-            FileNotFoundError: a commit is missing, and a later one is there.
+            FileNotFoundError: a commit is missing, and a later one is there, or the hint is old.
         """
         due = checkpoint + 2 * CHECKPOINT_INTERVAL
         while any(map(self._is_there, range(state.number + 2, due))):
@@ -285,6 +287,8 @@ class CommitLog:
             if followed.number == state.number:
                 raise FileNotFoundError(self._key(state.number + 1, _COMMIT))
             state = followed
+        if state.number + 2 >= due:
+            raise FileNotFoundError(self._key(due, _CHECKPOINT))
         return state
 
     def _is_there(self, number: int) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from storage_core import Store
 from storage_core.errors import CommitUnknownError, DamagedMetadataError, WriteFailedError
+from storage_core.io import json_files
 from storage_core.objects import commit_log
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
@@ -322,6 +323,34 @@ def check_lost_commits(tmp_path: Path, lost: list[int]) -> None:
                 list(store.read("t", 0))
             with pytest.raises(DamagedMetadataError, match=directory.name):
                 store.append("t", 0, [b"in its place"])
+
+
+@pytest.mark.parametrize("behind", [2, 3, 4])
+def test_an_old_hint_hides_no_lost_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    """A copy may have an older ``_last`` than its commits. The later checkpoint holds them all."""
+    monkeypatch.setattr(commit_log, "CHECKPOINT_INTERVAL", 10)
+    with Store.open(tmp_path, layout="objects", create=True) as store:
+        store.create_topic("t")
+        for number in range(10 * behind + 15):
+            store.append("t", 0, [b"%d" % number])
+        end = store.visible_ends("t")
+    (directory,) = (tmp_path / "logs").iterdir()
+    newest = json.loads((directory / "_last").read_text())["number"]
+    oldest = min(int(each.stem) for each in directory.glob("*.checkpoint"))
+    (directory / "_last").unlink()
+    (directory / "_last").write_bytes(json_files.dump({"number": oldest}))
+    for number in range(oldest + 5, newest - 2, 7):
+        lost = directory / f"{number:020d}.commit"
+        data = lost.read_bytes()
+        lost.unlink()
+        with Store.open(tmp_path) as store:
+            assert store.visible_ends("t") == end, f"without commit {number} of {newest}"
+        lost.write_bytes(data)
+    (directory / f"{newest + 1:020d}.commit").unlink()
+    with pytest.raises(DamagedMetadataError, match=f"{newest + 1:020d}.commit"):
+        Store.open(tmp_path).visible_ends("t")
 
 
 @pytest.mark.row(44)
