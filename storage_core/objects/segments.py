@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -62,6 +63,9 @@ class SliceReader(FrameReader):
     def frames(
         self, start: int, end: int, selection: Selection, *, scan: bool = False
     ) -> Iterator[DecodedFrame]:
+        if not self._place.key and start < end:
+            # The log did reach so far: the topic was deleted since.
+            raise FileNotFoundError(errno.ENOENT, "no slice holds these records")
         return self._checked(super().frames(start, end, selection, scan=scan))
 
     def _walk(self, at: OffsetPosition) -> Iterator[StoredFrame]:
@@ -177,6 +181,8 @@ class ObjectSegments:
                 place = max(low, state.start)
                 while place < min(high, end):
                     found = self.part(place)
+                    if found.bases[-1] <= place:
+                        raise  # the topic was deleted
                     yield found
                     place = found.bases[-1]
 

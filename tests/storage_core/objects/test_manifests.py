@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from storage_core import OffsetRange, Store
-from storage_core.errors import DamagedMetadataError, OffsetOutOfRangeError
+from storage_core.errors import DamagedMetadataError, OffsetOutOfRangeError, StorageError
 from storage_core.objects import commit_log, document
 from storage_core.objects.commit_log import CommitLog
 from storage_core.objects.manifests.block import (
@@ -298,6 +298,28 @@ def test_no_damaged_byte_of_a_block_is_believed() -> None:
     for size in range(len(data)):
         with pytest.raises(DamagedMetadataError):
             decode_block(memoryview(data)[:size], "m")
+
+
+def test_a_lookup_ends_although_the_topic_is_deleted_meanwhile(
+    store: Store, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 40)
+    reading = on(vfs)
+    (first, *_), true = log_of(reading).state().manifests, VfsBackend.get_ranges
+    deleted = list[str]()
+
+    def late(backend: VfsBackend, key: str, ranges: Any = None) -> Any:
+        if key == first.key and not deleted:
+            deleted.append(key)
+            on(vfs).delete_topic(TOPIC)
+            later(vfs, 3)
+            assert on(vfs).collect_garbage()[0] > 0
+        return true(backend, key, ranges)
+
+    monkeypatch.setattr(VfsBackend, "get_ranges", late)
+    with pytest.raises(StorageError, match="manifest"):
+        reading.offset_for_timestamp(TOPIC, 0, T0)
+    assert deleted == [first.key]
 
 
 @pytest.fixture

@@ -307,6 +307,27 @@ def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_sta
     assert len(store.visible_ends(TOPIC)) == 2
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_read_of_a_topic_that_is_deleted_meanwhile_is_data_loss(
+    store: Store, vfs: FaultyVfs, again: bool
+) -> None:
+    """No end of the log, and no damage, which somebody would try to repair."""
+    for each in range(3):
+        store.append(TOPIC, 0, [b"%d" % each * 1000] * 2000)
+    batches = store.read(TOPIC, 0)
+    assert 0 < next(batches).num_rows <= 2000
+    on(vfs).delete_topic(TOPIC)
+    if again:
+        on(vfs).create_topic(TOPIC, 1)
+        on(vfs).append(TOPIC, 0, [b"new"] * 9000)
+        assert store.visible_ends(TOPIC) == (9000,)
+    else:
+        with pytest.raises(TopicNotFoundError):
+            store.visible_ends(TOPIC)
+    with pytest.raises(DataLossError, match="offset 2000"):
+        list(batches)
+
+
 def many(first: int, count: int) -> list[bytes]:
     random = Random(first)
     return [b"%05d" % each + random.randbytes(2000) for each in range(first, first + count)]
