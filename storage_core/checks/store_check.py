@@ -6,14 +6,14 @@ ledger entry stops every writer, and a damaged group loses its offsets, while ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ..commit.intents import Intents
 from ..commit.ledger import Ledger
 from ..config import StoreConfig
-from ..errors import StorageError
+from ..errors import DamagedMetadataError, StorageError
 from ..format.file_names import (
     MARKER,
     is_name,
@@ -26,8 +26,8 @@ from ..io import json_files
 from ..io.durable import read_file
 from ..io.io_errors import typed_read_errors
 from ..metadata import high_watermark as watermark_file
-from ..metadata import identity
-from ..metadata.catalog import Catalog
+from ..metadata import identity, topic_file
+from ..metadata.catalog import TOPICS, Catalog
 from ..metadata.checkpoint import PATH as CHECKPOINT_PATH
 from ..metadata.consumer_groups import read as read_group
 from ..metadata.topic_file import TopicFile
@@ -110,6 +110,19 @@ class Checker:
                 yield from self._check_topic(topic, self._catalog.get(topic), store_uuid)
             except StorageError as error:
                 yield Problem.from_error(error)
+        yield from self._nameless(topics)
+
+    def _nameless(self, topics: Sequence[str]) -> Iterator[Problem]:
+        """Directories of topics whose ``topic.json`` is lost: nobody else would miss them."""
+        if self._vfs.stat(TOPICS) is None:
+            return
+        for name in sorted(set(self._vfs.listdir(TOPICS)).difference(topics)):
+            path = topic_file.path_of(name)
+            if not is_name(name) or self._vfs.stat(segments_directory(name, 0)) is None:
+                continue
+            if self._vfs.stat(path) is None and self._vfs.stat(f"{TOPICS}/{name}") is not None:
+                message = f"{path} is missing, so nobody sees the topic. Restore it from a copy."
+                yield Problem("error", DamagedMetadataError.code, message, topic=name, path=path)
 
     def _check_topic(
         self, topic: str, found: TopicFile, store_uuid: UUID | None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 else:
     schema_files = LazyModule("storage_core.metadata.schema_files")
 
-_TOPICS = "topics"
+TOPICS = "topics"
 _PREPARED, _DISCARDED = "~creating-", "~deleted-"
 
 
@@ -52,12 +52,12 @@ class Catalog:
 
     def names(self) -> list[str]:
         """All topics, sorted. It costs one stat if no topic was created or deleted."""
-        stat, known = self._vfs.stat(_TOPICS), self._names
+        stat, known = self._vfs.stat(TOPICS), self._names
         if stat is None:
             return []
         if known is not None and known[0] == stat:
             return list(known[1])
-        found = self._vfs.listdir(_TOPICS)
+        found = self._vfs.listdir(TOPICS)
         names = sorted(name for name in found if is_name(name) and self._exists(name))
         self._names = (stat, names) if may_cache_listing(self._vfs, stat) else None
         return list(names)
@@ -110,22 +110,22 @@ class Catalog:
         if new is not None:
             created = topic_file.as_typed(created, new.key_columns, new.timestamp_column)
             topic_file.check_cleanup(created, created.settings)
-        sync_directories(self._vfs, _TOPICS)
+        sync_directories(self._vfs, TOPICS)
         self.sweep()
         existing = self.names()
         check_no_case_clash(topic, existing)
-        prepared = f"{_TOPICS}/{_PREPARED}{created.uuid}"
+        prepared = f"{TOPICS}/{_PREPARED}{created.uuid}"
         try:
             self._prepare(prepared, created, new)
-            self._vfs.rename(prepared, f"{_TOPICS}/{topic}")
+            self._vfs.rename(prepared, f"{TOPICS}/{topic}")
         except OSError as error:
             with suppress(OSError):
                 remove_tree(self._vfs, prepared)
             if topic in self.names():
-                self._vfs.fsync_dir(_TOPICS)  # its creator may have crashed before fsync
+                self._vfs.fsync_dir(TOPICS)  # its creator may have crashed before fsync
                 raise TopicExistsError(f"topic {topic!r} already exists.", topic=topic) from error
             raise
-        self._vfs.fsync_dir(_TOPICS)
+        self._vfs.fsync_dir(TOPICS)
         return created
 
     def _prepare(self, directory: str, topic: TopicFile, new: NewSchema | None) -> None:
@@ -157,8 +157,8 @@ class Catalog:
         with self._exclusive(topic):
             if self.get(topic).partitions != partitions:
                 return False
-            self._vfs.rename(f"{_TOPICS}/{topic}", f"{_TOPICS}/{_DISCARDED}{uuid.uuid4()}")
-            self._vfs.fsync_dir(_TOPICS)
+            self._vfs.rename(f"{TOPICS}/{topic}", f"{TOPICS}/{_DISCARDED}{uuid.uuid4()}")
+            self._vfs.fsync_dir(TOPICS)
         self._known.pop(topic, None)
         return True
 
@@ -170,9 +170,9 @@ class Catalog:
         def grown(current: TopicFile) -> TopicFile:
             larger = topic_file.with_partitions(topic, current, total)
             for partition in range(current.partitions, total):
-                self._make_partition(f"{_TOPICS}/{topic}", partition)
+                self._make_partition(f"{TOPICS}/{topic}", partition)
             # Always: an earlier call may have crashed after mkdir and before this fsync.
-            self._vfs.fsync_dir(f"{_TOPICS}/{topic}")
+            self._vfs.fsync_dir(f"{TOPICS}/{topic}")
             return larger
 
         return self._rewrite(topic, grown)
@@ -193,8 +193,8 @@ class Catalog:
 
     def sweep(self) -> None:
         """Remove deleted topics, and half created ones that are older than an hour."""
-        for name in self._vfs.listdir(_TOPICS):
-            path = f"{_TOPICS}/{name}"
+        for name in self._vfs.listdir(TOPICS):
+            path = f"{TOPICS}/{name}"
             prepared = name.startswith(_PREPARED)
             if name.startswith(_DISCARDED) or (prepared and is_abandoned(self._vfs, path)):
                 remove_tree(self._vfs, path)

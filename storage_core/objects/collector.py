@@ -132,7 +132,7 @@ class Collector:
         old = _before(listed, hour)
         rest = old.without(needed(self._states(), old.keys, _MOST_MANIFESTS))
         # A log whose name is lost needs its data, too: so ask every log there is.
-        ids = self._some_log_ids(_SWEPT_LOGS) if rest.keys else []
+        ids = log_ids(self._backend, _SWEPT_LOGS) if rest.keys else []
         if ids is None:
             _log.info("more than %d logs are too many for a sweep: run cursus gc", _SWEPT_LOGS)
         if not ids:
@@ -176,21 +176,6 @@ class Collector:
     def _log_ids(self) -> Iterable[str]:
         return _ids(self._backend.list_after(LOGS))
 
-    def _some_log_ids(self, most: int) -> list[str] | None:
-        """All logs, with a listing for each, however many commits it has.
-
-        None if there are more than ``most``, counting what other programs left there.
-        """
-        found, after = list[str](), LOGS
-        for _ in range(most + 1):
-            listed = self._backend.list_some(LOGS, after, 1)
-            if not listed:
-                return found
-            found += _ids(listed)
-            name, *rest = listed[0].key.removeprefix(LOGS).split("/")
-            after = f"{LOGS}{name}{_AFTER_SLASH}" if rest else listed[0].key
-        return None
-
     def _is_old(self, log: CommitLog) -> bool:
         """Whether the topic was deleted so long ago that no reader is left."""
         try:
@@ -201,6 +186,22 @@ class Collector:
     def _delete(self, keys: list[str]) -> None:
         for at in range(0, len(keys), _BATCH):
             self._backend.delete(keys[at : at + _BATCH])
+
+
+def log_ids(backend: PatientBackend, most: int) -> list[str] | None:
+    """All logs, with a listing for each, however many commits it has.
+
+    None if there are more than ``most``, counting what other programs left there.
+    """
+    found, after = list[str](), LOGS
+    for _ in range(most + 1):
+        listed = backend.list_some(LOGS, after, 1)
+        if not listed:
+            return found
+        found += _ids(listed)
+        name, *rest = listed[0].key.removeprefix(LOGS).split("/")
+        after = f"{LOGS}{name}{_AFTER_SLASH}" if rest else listed[0].key
+    return None
 
 
 def _ids(listed: Iterable[ObjectInfo]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage_core import Problem, Store
+from storage_core import Problem, Store, StoreConfig
 from storage_core.errors import DamagedMetadataError
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import TOPIC, columns_of, make_store, on, reopen, segment, values
@@ -27,6 +27,60 @@ def test_a_file_that_is_listed_but_never_there_is_reported(tmp_path: Path) -> No
     [problem] = on(vfs).check()
     assert (problem.severity, problem.code) == ("error", "LOG_DAMAGED")
     assert problem.path == str(segment(Path(), 1))
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+def test_a_topic_whose_name_is_lost_is_missed(tmp_path: Path, layout: str) -> None:
+    """As after a restore that left a file out: no list of topics shows it."""
+    with Store.open(tmp_path, layout=layout, create=True) as store:
+        for topic in ("lost", "kept", "empty"):
+            store.create_topic(topic, 2)
+        for topic in ("lost", "kept"):
+            store.append(topic, 1, [b"x"])
+        store.create_topic("deleted")
+        store.append("deleted", 0, [b"x"])
+        store.delete_topic("deleted")
+        assert store.check() == []
+    (entry,) = (tmp_path / "topics" / "lost").glob("*.json")
+    entry.unlink()
+    with Store.open(tmp_path) as store:
+        assert store.topics() == ["empty", "kept"]
+        [problem] = store.check()
+    assert (problem.severity, problem.code) == ("error", "METADATA_DAMAGED")
+    assert "nobody sees" in problem.message
+
+
+@pytest.mark.parametrize("layout", ["native", "objects"])
+@pytest.mark.parametrize("change", ["create", "delete"])
+def test_a_topic_that_comes_or_goes_meanwhile_is_not_missed(
+    tmp_path: Path, layout: str, change: str
+) -> None:
+    with Store.open(tmp_path, layout=layout, create=True) as other:
+        other.create_topic("early")
+        other.append("early", 0, [b"x"])
+        for nth in range(1, 50, 3):
+            vfs, calls, name = faulty(tmp_path), 0, f"t{nth}"
+            if change == "delete":
+                other.create_topic(name)
+                other.append(name, 0, [b"x"])
+
+            def act(*_: object, nth: int = nth, name: str = name) -> None:
+                nonlocal calls
+                calls += 1
+                if calls == nth and change == "create":
+                    other.create_topic(name)
+                    other.append(name, 0, [b"x"])
+                elif calls == nth:
+                    other.delete_topic(name)
+
+            vfs.hook = act
+            with Store(vfs, StoreConfig(), layout) as store:
+                codes = [problem.code for problem in store.check()]
+            assert "METADATA_DAMAGED" not in codes, nth
+            if calls < nth:
+                break
+            if name in other.topics():
+                other.delete_topic(name)
 
 
 def test_merges_beside_a_check_do_not_make_it_begin_again(tmp_path: Path) -> None:
