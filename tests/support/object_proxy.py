@@ -6,12 +6,14 @@ an error, after the request went through. A seed decides.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any, NamedTuple
@@ -45,7 +47,8 @@ class Proxy(ThreadingHTTPServer):
     """The proxy; ``likely`` may be changed while it runs, ``met`` counts what it did.
 
     ``requests`` counts what clients sent, by method, with LIST for a GET of a listing; ``written``
-    counts PUTs by what they wrote: data, commit, or other.
+    counts PUTs by what they wrote: data, commit, or other. ``proven`` counts PUTs of data by what
+    shows the store that their bytes arrived unchanged.
     """
 
     daemon_threads = True
@@ -58,6 +61,7 @@ class Proxy(ThreadingHTTPServer):
         self.met: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
+        self.proven: Counter[str] = Counter()
         self.late: list[threading.Thread] = []
         self._random, self._lock = Random(seed), threading.Lock()
 
@@ -71,11 +75,20 @@ class Proxy(ThreadingHTTPServer):
                 commit = "commit" if found.path.endswith(".commit") else "other"
                 self.written["data" if "/data/" in found.path else commit] += 1
 
+    def count_proofs(self, headers: Message, body: bytes) -> None:
+        """Count the signature of a body and its checksums."""
+        found = [name for name in map(str.lower, headers) if name.startswith("x-amz-checksum-")]
+        if headers.get("x-amz-content-sha256") == hashlib.sha256(body).hexdigest():
+            found.append("signature")
+        with self._lock:
+            self.proven.update(found or ["nothing"])
+
     def forget(self) -> None:
         """Begin to count again."""
         with self._lock:
             self.requests.clear()
             self.written.clear()
+            self.proven.clear()
 
     def trouble(self, *, conditional: bool) -> str:
         """What happens to a request; nothing, mostly."""
@@ -103,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.count(self.command, self.path)
+        if self.command == "PUT" and "/data/" in self.path:
+            self.server.count_proofs(self.headers, body)
         names = [name.lower() for name in self.headers]
         what = self.server.trouble(conditional=any(name in names for name in _CONDITIONS))
         if what in ("500", "503"):
