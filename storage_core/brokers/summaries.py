@@ -33,7 +33,7 @@ from .layout import RowPartition
 
 RECORDS_PER_ENTRY = 16
 _FILES_AT_ONCE = 512
-# Saving writes all of them. One part in so many may be walked again by the next process.
+# Saving writes all of them. The next process may walk one part in four again.
 _SAVED_PART = 4
 _TRUSTED_US = 1_000_000
 _HEAD = struct.Struct(">4sB3xI")

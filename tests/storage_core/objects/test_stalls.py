@@ -311,7 +311,7 @@ def test_a_topic_that_is_created_while_another_thread_deletes_its_forerunner_sta
 def test_a_read_of_a_topic_that_is_deleted_meanwhile_is_data_loss(
     store: Store, vfs: FaultyVfs, again: bool
 ) -> None:
-    """No end of the log, and no damage, which somebody would try to repair."""
+    """No end of the log, and no damage, which an operator would try to repair."""
     for each in range(3):
         store.append(TOPIC, 0, [b"%d" % each * 1000] * 2000)
     batches = store.read(TOPIC, 0)
