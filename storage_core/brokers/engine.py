@@ -49,6 +49,7 @@ class BrokerEngine(BaseEngine):
         internal_topics: bool,
     ) -> None:
         commits = CommitState(vfs, STATE_DIRECTORY, f"{STATE_DIRECTORY}/staging")
+        self._trusts_locks = False
         self._catalog = BrokerCatalog(vfs, layout, config, internal_topics=internal_topics)
         self._logs = BrokerLogs(vfs, layout, self._catalog, config, commits, isolation)
         super().__init__(vfs, config, commits)
@@ -122,7 +123,9 @@ class BrokerEngine(BaseEngine):
             raise NotWritableError(
                 f"{self._vfs.root} cannot be written by this user. Reading works.", path=""
             )
-        require_trusted_locks(self._vfs, self._config)
+        if not self._trusts_locks:
+            require_trusted_locks(self._vfs, self._config)
+            self._trusts_locks = True
 
     def schemas(self, topic: str) -> TopicSchemas:
         raise self._no_columns(topic)
