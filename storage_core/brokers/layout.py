@@ -83,7 +83,8 @@ class Encode(Protocol):
 class RowLayout:
     """One kind of broker directory. Stateless.
 
-    ``encode`` is None where we only read; ``closing`` gives records that must follow an append.
+    ``encode`` is None where we only read; ``closing`` gives records that must follow an append;
+    ``prefix`` is what all payloads of a partition begin with.
     """
 
     kind: Layout
@@ -97,6 +98,7 @@ class RowLayout:
     index_every: int | None = None
     isolated: bool = False
     closing: Callable[[Columns, str, int, int], list[bytes]] | None = None
+    prefix: Callable[[str, int], bytes] = lambda _topic, _partition: b""
 
     @property
     def name(self) -> str:
@@ -205,6 +207,12 @@ def _commits(columns: Columns, topic: str, partition: int, offset: int) -> list[
         ) from error
 
 
+def _route(topic: str, partition: int) -> bytes:
+    """The topic and the partition, with which every message begins."""
+    name = topic.encode()
+    return struct.pack(f">H{len(name)}sI", len(name), name, partition)
+
+
 def _values(columns: Columns) -> pa.Array:
     return pa.nulls(columns.count, pa.binary()) if columns.value is None else columns.value
 
@@ -260,6 +268,7 @@ BROKER_LAYOUT = RowLayout(
     parse_index=parse_broker_index,
     isolated=True,
     closing=_commits,
+    prefix=_route,
 )
 BROKER_ORDINAL_LAYOUT = RowLayout(
     registry.CURSUS_BROKER,

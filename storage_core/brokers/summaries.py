@@ -104,6 +104,7 @@ class Summaries:
     def __init__(self, of: RowPartition) -> None:
         self._vfs = of.vfs
         self._format = of.layout.format
+        self._prefix = of.layout.prefix(of.topic, of.partition)
         self._path = f"{STATE_DIRECTORY}/index/{of.name}.rows"
         self._lock = threading.Lock()
         self._known: dict[str, Summary] | None = None
@@ -179,7 +180,7 @@ class Summaries:
         ]
         sources = [MappedSource(self._vfs, f"{directory}/{name}") for name, _ in filled]
         datas = [source.read(0, source.size) for source in sources]
-        counts = walk_files(datas, self._format, every=RECORDS_PER_ENTRY)
+        counts = walk_files(datas, self._format, every=RECORDS_PER_ENTRY, prefix=self._prefix)
         assert self._known is not None
         for (name, stat), count in zip(filled, counts, strict=True):
             self._known[name] = Summary(

@@ -50,6 +50,8 @@ _CACHE_BYTES = 1 << 20
 _LAST_TURNS = 16
 # An even walk needs this many records, looks at this many first, and lets this many last differ.
 _SAMPLE = 64
+# In a file without an index, a record is looked for after so many bytes, in so many bytes.
+_GUESS_BYTES, _LOOKED_BYTES = 64 << 10, 8 << 10
 
 
 def walk_indexed(data: Data, start: int, limit: int, fmt: RowFormat, entries: Int64s) -> Rows:
@@ -269,7 +271,9 @@ class Count(NamedTuple):
     entries: Int64s
 
 
-def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> list[Count]:
+def walk_files(
+    datas: Sequence[Data], fmt: RowFormat, *, every: int = 16, prefix: bytes = b""
+) -> list[Count]:
     """Count the records of many unindexed files, a walker for each, without copying them.
 
     Counting 1 GB in files of 1 MiB costs less than reading the payloads does. The entries make
@@ -279,6 +283,8 @@ def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> lis
         datas: the files' bytes. Each starts with a record.
         fmt: the framing.
         every: how many records apart the entries are, beginning with record 0.
+        prefix: what payloads begin with, if that is known. A large file is then walked from many
+            guessed places; a guess has to prove itself as an index entry has.
     """
     counts, ends = np.zeros((2, len(datas)), dtype=np.int64)
     sizes = np.array([len(data) for data in datas], dtype=np.int64)
@@ -288,6 +294,12 @@ def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> lis
         counts[name], ends[name] = even, even * step
         if even:
             positions = np.arange(0, even * step, step * every, dtype=np.int64)
+            sampled.append((np.full(len(positions), name), positions))
+        elif prefix and sizes[name] >= _FEW_WALKERS * _GUESS_BYTES:
+            guesses = _guesses(memoryview(data), prefix, fmt)
+            rows = walk_indexed(data, 0, len(data), fmt, guesses)
+            counts[name], ends[name] = rows.count, rows.end
+            positions = rows.positions[::every]
             sampled.append((np.full(len(positions), name), positions))
         elif sizes[name] >= 2 * fmt.header_bytes:
             uneven.append(name)
@@ -321,6 +333,17 @@ def walk_files(datas: Sequence[Data], fmt: RowFormat, *, every: int = 16) -> lis
             datas, counts, ends, _by_file(sampled, len(datas)), strict=True
         )
     ]
+
+
+def _guesses(view: memoryview, prefix: bytes, fmt: RowFormat) -> Int64s:
+    """Places where a record may begin, because its payload would begin as all do."""
+    step = max(_GUESS_BYTES, len(view) // _BLOCK_WALKERS)
+    found = [
+        start + at - fmt.header_bytes
+        for start in range(step, len(view), step)
+        if (at := bytes(view[start : start + _LOOKED_BYTES]).find(prefix)) >= 0
+    ]
+    return np.array(found, dtype=np.int64)
 
 
 def _address_space(datas: Sequence[Data]) -> tuple[pa.Buffer, Int64s]:

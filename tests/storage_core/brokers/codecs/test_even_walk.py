@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage_core.brokers.codecs import row_walk
 from storage_core.brokers.codecs.row_walk import walk_even, walk_files
 from storage_core.brokers.codecs.rows import (
     CURSUS,
@@ -87,6 +88,25 @@ def test_a_file_of_even_records_is_counted_as_by_the_scalar_walker(
         assert found.entries.tolist() == expected.positions[::16].tolist()
         assert (found.records, found.end) == (expected.count, expected.end)
         assert (found.ending, found.problem) == (expected.ending, expected.problem)
+
+
+@pytest.mark.parametrize("ending", ["whole", "torn", "damaged"])
+def test_guessed_places_change_nothing_that_is_found(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_walk, "_GUESS_BYTES", 64)
+    monkeypatch.setattr(row_walk, "_LOOKED_BYTES", 200)
+    prefix = b"\0\1t\0\0\0\0"
+    for inside in (b"", prefix, b"\0\0\0\x09" + prefix):
+        payloads = [prefix + inside + bytes([i % 7]) * (i * 31 % 120) for i in range(2000)]
+        data = bytes(encode_rows(pa.array(payloads, pa.binary()), CURSUS_BROKER))
+        data = {"whole": data, "torn": data[:-5], "damaged": data + bytes(20)}[ending]
+        expected = walk_scalar(data, 0, len(data), CURSUS_BROKER)
+        for known in (prefix, b"\0\1u", b""):
+            (found,) = walk_files([data], CURSUS_BROKER, every=16, prefix=known)
+            assert found.entries.tolist() == expected.positions[::16].tolist()
+            assert (found.records, found.end) == (expected.count, expected.end)
+            assert (found.ending, found.problem) == (expected.ending, expected.problem)
 
 
 def test_a_length_that_no_record_may_have_is_left_to_the_other_walkers() -> None:
