@@ -58,10 +58,13 @@ class Place(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Records of some rows; ``transactions`` is there when some take part in one."""
+    """Records of some rows; ``transactions`` is there when some take part in one.
+
+    ``columns`` copies the fields. Whoever looks for the end, or for transactions, needs none.
+    """
 
     offsets: Int64s
-    columns: dict[str, pa.Array]
+    columns: Callable[[], dict[str, pa.Array]]
     transactions: TransactionColumns | None = None
 
 
@@ -131,13 +134,13 @@ def check_offsets(offsets: Int64s, rows: Rows, place: Place) -> None:
 
 def _decode_raw(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
     offsets = np.arange(place.offset, place.offset + rows.count)
-    return Decoded(offsets, {"value": payload_column(data, rows, CURSUS)})
+    return Decoded(offsets, lambda: {"value": payload_column(data, rows, CURSUS)})
 
 
 def _decode_rustlog(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
     offsets = rustlog_offsets(data, rows)
     check_offsets(offsets, rows, place)
-    return Decoded(offsets, {"value": payload_column(data, rows, RUSTLOG)})
+    return Decoded(offsets, lambda: {"value": payload_column(data, rows, RUSTLOG)})
 
 
 def _decode_broker(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
@@ -147,12 +150,12 @@ def _decode_broker(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
         due = int(bodies.offsets[-1]) + 1 if bodies.count else place.offset
         raise _broken(bodies.damage, rows, bodies.count, place, due)
     transactions = TransactionColumns.of(data, bodies) if bodies.transactional else None
-    return Decoded(bodies.offsets, _message_columns(data, bodies), transactions)
+    return Decoded(bodies.offsets, lambda: _message_columns(data, bodies), transactions)
 
 
 def _decode_ordinal(data: pa.Buffer, rows: Rows, place: Place) -> Decoded:
     bodies = parse_ordinal(data, rows, place.topic, place.partition, first_offset=place.offset)
-    return Decoded(bodies.offsets, _message_columns(data, bodies))
+    return Decoded(bodies.offsets, lambda: _message_columns(data, bodies))
 
 
 def _message_columns(data: pa.Buffer, bodies: Bodies) -> dict[str, pa.Array]:

@@ -188,7 +188,7 @@ class RowSegment:
         """Decode ``rows``; if one is broken, those before it."""
         place = Place(self._of.topic, self._of.partition, position, offset, self._holes)
         data = pa.py_buffer(self._source.read(position, rows.end))
-        decoded = Decoded(np.empty(0, dtype=np.int64), {})
+        decoded = Decoded(np.empty(0, dtype=np.int64), dict)
         ending, problem = rows.ending, rows.problem
         while rows.count:
             try:
@@ -254,10 +254,11 @@ class RowSegment:
         return BrokenFrameError(reason, path=path, position=position, offset=offset)
 
     def _frames_of(self, chunk: Chunk, start: int, end: int) -> Iterator[DecodedFrame]:
-        offsets, columns = chunk.decoded.offsets, chunk.decoded.columns
+        offsets = chunk.decoded.offsets
         low, high = np.searchsorted(offsets, (start, end)).tolist()
         if low >= high:
             return
+        columns = chunk.decoded.columns()
         shown = self._shown(chunk)
         if shown is not None:
             kept = pa.array(np.flatnonzero(shown[low:high]) + low)
