@@ -50,7 +50,7 @@ _CACHE_BYTES = 1 << 20
 _LAST_TURNS = 16
 # An even walk needs this many records, looks at this many first, and lets this many last differ.
 _SAMPLE = 64
-# In a file without an index, a record is looked for after so many bytes, in so many bytes.
+# In a file without an index: how far apart records are looked for, and in how many bytes.
 _GUESS_BYTES, _LOOKED_BYTES = 64 << 10, 8 << 10
 
 
