@@ -113,7 +113,9 @@ def test_a_store_reads_what_a_plain_reader_reads(kind: Kind, data: st.DataObject
     try:
         write(root, kind, files)
         expected = plain_read(kind, files)
-        store = Store.open(root)
+        # A changed byte may make a record part of a transaction, of which the plain reader knows
+        # nothing.
+        store = Store.open(root, isolation="read_uncommitted" if damaged else "read_committed")
         found = read(store)
         assert found.records == [(offset, value) for offset, _, value, _ in expected.records]
         assert (found.error is None) == expected.sound
