@@ -166,9 +166,10 @@ class ObjectCatalog:
                 return known, state
         found = self._find(topic)
         if found is not None and (known is None or found.number != known.number):
+            # Another thread may know it by now: readers use that log, so its state must be as new.
+            found = self._remember(topic, found)
             state = found.log.refresh()
             if not state.deleted:
-                self._remember(topic, found)
                 return found, state
         with self._lock:
             self._known.pop(topic, None)

@@ -145,3 +145,21 @@ def test_a_key_column_never_gets_what_cannot_be_compared(tmp_path: Path) -> None
             call()
     assert [found.schema.version for found in store.schema_versions("rows")] == [1]
     store.append_table("rows", pa.table({"at": pa.array([{"x": 1}], at)}))
+
+
+def test_two_threads_that_open_a_topic_at_once_read_all_of_it(store: Store, tmp_path: Path) -> None:
+    """One of them looks for the log while the other has found it, and a writer appends."""
+    store.append(TOPIC, 0, [b"a"])
+    other = Store.open(tmp_path)
+    catalog = other._engine._catalog  # type: ignore[attr-defined]
+    true = catalog._find
+
+    def slowly(topic: str) -> object:
+        catalog._find = true
+        found = true(topic)
+        assert other.visible_ends(TOPIC)[0] == 1  # the other thread
+        store.append(TOPIC, 0, [b"b"])
+        return found
+
+    catalog._find = slowly
+    assert values(other) == [b"a", b"b"]
