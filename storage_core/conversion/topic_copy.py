@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import ConversionError, UnsupportedColumnError
+from ..errors import ConversionError, DataLossError, UnsupportedColumnError
 from ..format.columns import TIMESTAMP, Columns, make_columns
 from ..format.numbers import number_column, numbers_of
 from ..format.record_sizes import check_sizes
@@ -182,6 +182,15 @@ class _TypedSource(TopicCopy):
             for segment in store.segments(part.topic, part.partition)
             if segment.end > start and segment.base < end
         ]
+        first = store.start_offset(part.topic, part.partition)
+        if start < min(first, end):
+            raise DataLossError(
+                f"{part.name}: records {start} to {min(first, end) - 1} were removed during the "
+                "conversion. Run it again.",
+                topic=part.topic,
+                partition=part.partition,
+                offset=start,
+            )
         columns = ("_offset", "_timestamp", *self._names)
         return store.read_slices(part.topic, part.partition, slices, columns, schema=self._schema)
 

@@ -12,6 +12,7 @@ import pytest
 from storage_core import Store, convert
 from storage_core.errors import (
     ConversionError,
+    DataLossError,
     SchemaMismatchError,
     StorageError,
     UnsupportedColumnError,
@@ -261,3 +262,24 @@ def test_topics_of_both_kinds_are_copied_together(tmp_path: Path) -> None:
         assert store.topic("t").is_typed is typed
         assert records(store.read("u", 1, columns=["value"])) == [{"value": b"x"}]
         assert store.check() == []
+
+
+@pytest.mark.parametrize("typed_as", [None, "json"])
+def test_rows_that_are_removed_meanwhile_are_not_called_copied(
+    tmp_path: Path, typed_as: Any
+) -> None:
+    source = Store.open(tmp_path / "a", create=True)
+    source.create_topic("t", 2, schema=pa.schema([("id", pa.int64())]))
+    for partition in (0, 1):
+        source.append_table("t", pa.table({"id": list(range(100))}), partition=partition)
+    seen = list[Any]()
+
+    def remove(progress: Any) -> None:
+        if not seen:
+            source.delete_records("t", {1: 60})
+        seen.append(progress)
+
+    with pytest.raises(DataLossError, match="t-1: records 0 to 59"):
+        convert(source, tmp_path / "b", typed_as=typed_as, progress=remove)
+    found = convert(source, tmp_path / "b", typed_as=typed_as)
+    assert [(each.offsets.start, each.offsets.end) for each in found] == [(0, 100), (60, 100)]
