@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -55,6 +55,10 @@ Bools = npt.NDArray[np.bool_]
 
 _MORE_PASSES = "the keys need more than one pass; this is the first"
 _CHANGED = "segments changed meanwhile"
+
+
+class _ReplacedError(Exception):
+    """Another operation put the records of a segment elsewhere before they were read."""
 
 
 class Keyed(NamedTuple):
@@ -168,6 +172,8 @@ class Compaction(ABC, Generic[Segment, Batch, New]):
             return self._compact(log, checkpoint)
         except StoppedError:
             return self._report.stopped()
+        except _ReplacedError:
+            return replace(self._report, done=False, note=_CHANGED)
 
     def _compact(self, log: LogToClean[Segment], checkpoint: CleanerCheckpoint) -> UpkeepReport:
         segments = list(log.segments)
@@ -282,8 +288,21 @@ class FrameCompaction(Compaction[Segment, StoredFrame, New]):
     def write(self, segment: Segment, fill: Callable[[FrameRewriter], None]) -> New:
         """Write a new version of a segment beside it; ``fill`` adds its frames."""
 
+    @contextmanager
+    def _removable(self, segment: Segment) -> Iterator[None]:
+        """Let retention remove a segment while it is read.
+
+        If its records are still in the log, the pass must end without a checkpoint: their keys are
+        not in the table. A later pass would remove a tombstone, but not what it deletes.
+        """
+        try:
+            yield
+        except FileNotFoundError as error:
+            if self._of.start_offset() < segment.end:
+                raise _ReplacedError(segment) from error
+
     def batches(self, segment: Segment) -> Iterator[StoredFrame]:
-        with suppress(FileNotFoundError):
+        with self._removable(segment):
             for frame in self._files.frames(segment):
                 self._pace.advance(frame.header.length)
                 yield frame
@@ -320,7 +339,7 @@ class FrameCompaction(Compaction[Segment, StoredFrame, New]):
         return Keyed(header.records, rows, offsets + batch.offset, keys, null)
 
     def rewritten(self, segment: Segment) -> New | None:
-        with suppress(FileNotFoundError):  # retention was faster
+        with self._removable(segment):
             for frame in self._files.frames(segment):
                 rows = self.survivors(frame)
                 if rows is not None:

@@ -2,8 +2,8 @@
 
 Every slice is sealed. New slices are uploaded many in one object and committed together. Nothing
 keeps other maintenance out. It does no harm: a slice that another operation has replaced stays as
-that one left it, and no operation brings a record back. So a checkpoint that was true once stays
-true, and of two that race either may be the last.
+that one left it, a pass that misses one leaves no checkpoint, and no operation brings a record
+back. So a checkpoint that was true once stays true, and of two that race either may be the last.
 """
 
 from __future__ import annotations

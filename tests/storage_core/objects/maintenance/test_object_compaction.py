@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.objects.maintenance import compaction
+from storage_core.objects.vfs_backend import VfsBackend
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.object_stores import later, on
 from tests.support.sizes import examples
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
-from tests.support.stores import TOPIC, errors, offsets, values
+from tests.support.stores import TOPIC, columns_of, errors, offsets, values
 from tests.support.typed_segments import rows, rows_as_batch
 
 COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0}
@@ -184,3 +185,39 @@ def test_every_crash_leaves_all_latest_records(
         pytest.fail("a compaction makes more than 200 changes")
     assert calls > 5
     assert values(Store.open(root)) == [b"2", None, b"the active segment"]
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_merge_and_garbage_collection_beside_it_bring_no_deleted_key_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """The pass has not seen the keys of the slice that is gone, so it must not count."""
+    Store.open(tmp_path, layout="objects", create=True).close()
+    vfs = faulty(tmp_path)
+    on(vfs).create_topic(TOPIC, 1, **COMPACT)
+
+    def commit(job: str, key: bytes, value: bytes | None) -> None:
+        stage = on(vfs).stage(job)
+        stage.write(TOPIC, 0, columns_of([value], keys=[key]))
+        on(vfs).commit(job, stage.finish())
+
+    for number, (key, value) in enumerate([(b"k", b"v"), (b"a", b""), (b"k", None), (b"b", b"")]):
+        commit(f"job-{number}", key, value)
+    later(vfs, 3)
+    true, reads = VfsBackend.get_ranges, list[str]()
+
+    def late(backend: VfsBackend, key: str, ranges: Any = None) -> Any:
+        reads.append(key)
+        if sum(key.startswith("data/") for key in reads) == nth and key.startswith("data/"):
+            assert on(vfs).merge(TOPIC)[0].segments_before == 4
+            assert on(vfs).collect_garbage()[0] == 4
+        return true(backend, key, ranges)
+
+    monkeypatch.setattr(VfsBackend, "get_ranges", late)
+    on(vfs).compact(TOPIC)
+    monkeypatch.undo()
+    for number in range(2):
+        later(vfs, 3)
+        commit(f"late-{number}", b"late", b"")
+        on(vfs).compact(TOPIC)
+    assert [row["key"] for row in contents(on(vfs))] == [b"a", b"b", b"late"]
