@@ -107,11 +107,11 @@ def collect_deleted(log: CommitLog, *, dry_run: bool) -> Garbage:
 
 
 def _raise_boundary(log: CommitLog, below: int, tag: str | None) -> bool:
-    """False if another collector was first: then it deletes, and the next run the rest."""
+    """False if another collector was first, or may have been: the next run deletes the rest."""
     data = json_files.dump({"number": below})
     try:
         log.backend.replace_if(f"{log.prefix}boundary", [data], tag)
-    except FileExistsError:
+    except (FileExistsError, TimeoutError):
         return False
     return True
 

@@ -7,7 +7,7 @@ A file system has no conditional replacement. A key that ``replace_if`` writes i
 directory ``<key>~`` of numbered versions: the highest is the object, its number is the tag, and the
 next number is created by a link. Old versions are removed after five minutes, when no replacement
 can be under way that does not know them: its writer gives up after half a minute, and its listing
-may be a minute old, as an NFS client keeps it.
+may be a minute old, as an NFS client keeps it. It also gives up if it finds a higher version then.
 
 What is old, the clock of the file system says: a machine whose own clock is ahead must not remove
 what others have just written.
@@ -104,15 +104,18 @@ class VfsBackend:
         current = versions[-1] if versions else None
         if current != tag:
             raise FileExistsError(errno.EEXIST, f"the object has tag {current}, not {tag}", key)
-        temporary = self._temporary(data)
+        temporary, ours = self._temporary(data), f"{int(current or 0) + 1:020d}"
         try:
-            self._link(temporary, f"{directory}/{int(current or 0) + 1:020d}")
+            self._link(temporary, f"{directory}/{ours}")
             now_ns = self._written_ns(temporary)
         finally:
             self._vfs.unlink(temporary)
         # The monotonic clock of a machine that is suspended stands still.
         passed = [now - then for now, then in zip(self._clocks(), since, strict=True)]
-        if max(passed) > _LONGEST_REPLACEMENT_S or min(passed) < -1:
+        late = max(passed) > _LONGEST_REPLACEMENT_S or min(passed) < -1
+        # Not by the clocks alone: those of a file server jump, and a version may be named long
+        # after it was written.
+        if late or self._versions(directory)[-1:] != [ours]:
             # The number may have been taken and removed meanwhile.
             raise OSError(errno.ETIMEDOUT, "the replacement took too long to be sure of it", key)
         self._remove_older(directory, versions[:-1], now_ns - _KEPT_NS)

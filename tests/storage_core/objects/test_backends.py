@@ -305,6 +305,19 @@ def test_a_replacement_on_a_machine_that_was_suspended_is_not_believed(tmp_path:
     assert read_object(VfsBackend(vfs), "groups/g") == b"other 4"
 
 
+def test_a_replacement_is_not_believed_below_a_higher_version(tmp_path: Path) -> None:
+    """The clock of the file server jumped, and the version of its number was removed at once."""
+
+    def act(others: VfsBackend) -> None:
+        for number in range(5):
+            aged(tmp_path / "groups/g~", 3600)
+            replaced(others, "groups/g", b"other %d" % number)
+
+    with pytest.raises(TimeoutError):
+        overtaken(tmp_path, faulty(tmp_path), act)
+    assert read_object(VfsBackend(faulty(tmp_path)), "groups/g") == b"other 4"
+
+
 def test_old_temporary_files_and_versions_are_swept(tmp_path: Path) -> None:
     vfs = faulty(tmp_path)
     backend = VfsBackend(vfs)
