@@ -171,6 +171,7 @@ class Checker:
             except _ChangedError:
                 progress.step_back(high_watermark)
         found = [*self._leftovers(topic, partition, listing)]
+        found += self._lost_beginning(topic, partition, listing)
         found += [problem for _, problem in progress.found]
         end = progress.end or 0
         if high_watermark is not None and end < high_watermark:
@@ -180,6 +181,22 @@ class Checker:
             )
             found.append(Problem("error", "LOG_DAMAGED", message, topic, partition, directory))
         return found
+
+    def _lost_beginning(self, topic: str, partition: int, listing: Listing) -> Iterator[Problem]:
+        """Segments before the first one that are lost: the log seems to begin after them.
+
+        A deletion removes the indexes of a segment before it.
+        """
+        lost = _without_log(listing)
+        if lost:  # a deletion may be under way
+            lost &= _without_log(list_segments(self._vfs, listing.directory))
+        for base in sorted(lost):
+            path = log_path(listing.directory, base)
+            message = (
+                f"{path} is missing, but its indexes are there. Restore it from a copy, or delete "
+                "the indexes too, if its records are not wanted."
+            )
+            yield Problem("error", "LOG_DAMAGED", message, topic, partition, path)
 
     def _leftovers(self, topic: str, partition: int, listing: Listing) -> Iterator[Problem]:
         """Problems of the files that are not segments."""
@@ -360,3 +377,11 @@ def _files(vfs: Vfs, directory: str) -> list[str]:
 
 def _name_in(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(_SUFFIX)
+
+
+def _without_log(listing: Listing) -> set[int]:
+    """The segments before the first one of which only the indexes are left."""
+    indexed = listing.indexes & listing.time_indexes
+    gone = {*listing.bases, *listing.markers, *listing.covered}
+    first = listing.bases[0] if listing.bases else 0
+    return {base for base in indexed if base < first and base not in gone}

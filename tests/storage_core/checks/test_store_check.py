@@ -83,6 +83,26 @@ def test_a_topic_that_comes_or_goes_meanwhile_is_not_missed(
                 other.delete_topic(name)
 
 
+def test_a_lost_first_segment_is_missed_and_a_deleted_one_is_not(tmp_path: Path) -> None:
+    """Both leave a log that begins later. A deletion takes the indexes first."""
+    with make_store(tmp_path, segment_bytes=4096) as store:
+        for _ in range(6):
+            store.append(TOPIC, 0, [b"x" * 3000])
+    with reopen(tmp_path) as store:
+        store.delete_records(TOPIC, {0: 2})
+        assert store.check() == []
+    lost = segment(tmp_path, 2)
+    lost.unlink()
+    with reopen(tmp_path) as store:
+        assert store.start_offset(TOPIC, 0) == 3
+        [problem] = store.check()
+        assert (problem.severity, problem.code) == ("error", "LOG_DAMAGED")
+        assert problem.path == str(segment(Path(), 2))
+        for suffix in (".idx", ".timeidx"):
+            lost.with_suffix(suffix).unlink()
+        assert store.check() == []
+
+
 def test_merges_beside_a_check_do_not_make_it_begin_again(tmp_path: Path) -> None:
     store = make_store(tmp_path, segment_bytes=8192)
     for _ in range(10):
