@@ -339,7 +339,7 @@ def _write_plainly(fd: int, content: memoryview, sync_each: int | None) -> None:
 
 
 def _memory_growth(path: Path, topic: str) -> int:
-    command = [sys.executable, "-m", "benchmarks.memory", str(path), topic]
+    command = [sys.executable, "-m", "benchmarks.workers.memory", str(path), topic]
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return int(done.stdout)

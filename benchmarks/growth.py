@@ -16,7 +16,8 @@ import numpy as np
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
 
-from . import data, linked
+from . import data
+from .baselines import linked
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, variation_of
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from . import broker, data
+from . import data
+from .baselines import broker
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row
 from .processor_time import jvm_of, used_by, work_between

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from storage_core import Store, use_processors
 
-from . import broker, data
+from . import data
+from .baselines import broker
 from .data import RECORD_BYTES, Sizes
 from .kafka import CACHE, make_topic
 from .measure import Bar, Row, clock, interleaved, speed_row

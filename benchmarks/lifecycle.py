@@ -209,7 +209,7 @@ def compaction(sizes: Sizes, path: Path) -> Iterator[Row]:
     records = sizes.read_bytes // data.RECORD_BYTES
     keys = max(1, records // _RECORDS_PER_KEY)
     _build_keyed(path, records, keys)
-    worker = [sys.executable, "-m", "benchmarks.compaction_worker", str(path), str(keys)]
+    worker = [sys.executable, "-m", "benchmarks.workers.compaction_worker", str(path), str(keys)]
     answer = subprocess.run(worker, check=True, capture_output=True, text=True).stdout.split()
     seconds, used = float(answer[0]), int(answer[1]) / 1e6
     rate = records / seconds

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from . import data
 from .data import MIB, Sizes
 from .measure import Bar, Row
-from .sized_worker import Work, build
+from .workers.sized_worker import Work, build
 
 _ROOT = Path(__file__).resolve().parent.parent
 _BYTES = {data.FULL: 200 * MIB, data.QUICK: 100 * MIB, data.TINY: MIB}
@@ -56,7 +56,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
 
 
 def _row(work: Work, shape: _Shape) -> Row:
-    command = [sys.executable, "-m", "benchmarks.sized_worker", *map(str, work)]
+    command = [sys.executable, "-m", "benchmarks.workers.sized_worker", *map(str, work)]
     done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
     used, idle, resident = (int(number) / 1e6 for number in done.stdout.split()[-3:])
     return Row(

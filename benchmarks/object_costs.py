@@ -23,12 +23,12 @@ from pyspark.sql import SparkSession
 
 from cursus_spark.datasource import CursusDataSource
 from storage_core import DiskHandler, Store, StoreConfig
-from tests.support.object_proxy import proxied
+from tests.support.objects.object_proxy import proxied
 
 from . import data
 from .data import Sizes
 from .measure import Bar, Row
-from .object_servers import Place, serving
+from .parts.object_servers import Place, serving
 from .spark_batch import session
 
 ON_REQUEST = True

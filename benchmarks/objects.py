@@ -24,15 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store
-from tests.support.object_proxy import Proxy, proxied
+from tests.support.objects.object_proxy import Proxy, proxied
 
 from . import data
+from .baselines.object_ceiling import PART_BYTES, PARTS, ObjectCeilingSource, Profile, library
 from .data import RECORD_BYTES, Sizes
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row
-from .object_ceiling import PART_BYTES, PARTS, ObjectCeilingSource, Profile, library
-from .object_commits import commit_rows
-from .object_engine import engine_rows
-from .object_servers import Place, serving
+from .parts.object_commits import commit_rows
+from .parts.object_engine import engine_rows
+from .parts.object_servers import Place, serving
 from .spark_batch import drain, rows_to_write, session
 
 _PROCESSES = 2  # as many as Spark's tasks at once

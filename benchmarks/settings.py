@@ -82,7 +82,14 @@ def _read_alone(path: Path, records: int) -> None:
 def _in_process(path: Path, records: int, conf: dict[str, str]) -> tuple[float, float]:
     """Seconds of the best read and of the best write in a session with these settings."""
     given = [f"{name}={value}" for name, value in conf.items()]
-    command = [sys.executable, "-m", "benchmarks.settings_worker", str(path), str(records), *given]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.workers.settings_worker",
+        str(path),
+        str(records),
+        *given,
+    ]
     done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
     read, write = done.stdout.split()[-2:]
     return float(read), float(write)

@@ -18,8 +18,9 @@ from cursus_spark import partition_by_key, register
 from cursus_spark.datasource import CursusDataSource
 from storage_core import Store, StoreConfig
 
-from . import data, linked
-from .ceiling import BytesOnlySource, CeilingSource
+from . import data
+from .baselines import linked
+from .baselines.ceiling import BytesOnlySource, CeilingSource
 from .data import RECORD_BYTES, Sizes, UnsyncedVfs
 from .measure import Bar, Row, clock, interleaved, speed_row, time_row
 
@@ -118,7 +119,7 @@ def memory(amount: Amount, directory: Path) -> Iterator[Row]:
     data.build(path, config, "active", amount.memory_bytes, sealed=False)
     records = amount.memory_bytes // (2 * RECORD_BYTES) // 10_000 * 10_000
     for task, what in (("read", "sealed"), ("read", "active"), ("write", str(records))):
-        command = [sys.executable, "-m", "benchmarks.worker_memory", task, str(path), what]
+        command = [sys.executable, "-m", "benchmarks.workers.worker_memory", task, str(path), what]
         done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
         used = int(done.stdout) / 1e6
         name = f"reading one {what} segment" if task == "read" else "writing to 64 partitions"

@@ -17,10 +17,10 @@ from cursus_spark.datasource import CursusDataSource
 from storage_core import DiskManager, Store, StoreConfig
 
 from . import data
+from .baselines.trivial import TrivialSource
 from .data import RECORD_BYTES, Sizes, UnsyncedVfs
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row
 from .spark_batch import session
-from .trivial import TrivialSource
 
 _ROWS = 100
 _PARTITIONS = 4

@@ -41,7 +41,7 @@ def measure(sizes: Sizes, directory: Path) -> Iterator[Row]:
     def session(name: str) -> float:
         settings = [f"{key}={value}" for key, value in SETTINGS.get(name, {}).items()]
         arguments = [str(directory), str(_BATCHES[sizes]), *settings]
-        command = [sys.executable, "-m", "benchmarks.streaming_settings_worker", *arguments]
+        command = [sys.executable, "-m", "benchmarks.workers.streaming_settings_worker", *arguments]
         done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
         whole, written = map(float, done.stdout.split()[-2:])
         files[name].append(written)

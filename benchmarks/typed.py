@@ -21,12 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from storage_core import Store, StoreConfig
 
-from . import data, events
+from . import data
+from .baselines.typed_ceiling import EventsSource
 from .data import Sizes, UnsyncedVfs
 from .measure import Bar, Row, Samples, clock, interleaved, speed_row, time_row, variation_of
+from .parts import events
 from .processor_time import jvm_of, used_by, work_between
 from .spark_batch import drain, session
-from .typed_ceiling import EventsSource
 
 _PARTITIONS = 4
 _FRAMES_A_BLOCK = 200

@@ -27,9 +27,9 @@ from storage_core import Store, StoreConfig
 from storage_core.config import FsyncPolicy
 
 from . import data
+from .baselines.scalar_walker import compiled
 from .data import Sizes, UnsyncedVfs
 from .measure import Bar, Row, clock, interleaved, speed_row
-from .scalar_walker import compiled
 
 _LARGEST = 2000
 _HEADERS = {"rustlog": 12, "cursus": 4}

@@ -20,7 +20,7 @@ import pyspark
 import pytest
 
 from storage_core import Store
-from tests.support.kafka_directories import copied
+from tests.support.brokers.kafka_directories import copied
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -14,9 +14,9 @@ from storage_core import Store, StoreConfig
 from storage_core.errors import DamagedLogError
 from storage_core.segments.deletion_markers import pack_marker
 from storage_core.vfs import PosixVfs
-from tests.crash.exploration import quickly
-from tests.crash.wrong_bytes import slot_bytes, unfinished_bytes, wrong_bytes
-from tests.crash.wrong_columns import HEAD, written_with_wrong_bits, wrong_bits
+from tests.crash.breakers.wrong_bytes import slot_bytes, unfinished_bytes, wrong_bytes
+from tests.crash.breakers.wrong_columns import HEAD, written_with_wrong_bits, wrong_bits
+from tests.crash.explorer.exploration import quickly
 from tests.fuzz.checks import read_everything, written
 from tests.fuzz.trees import files_of, loaded
 from tests.support.faulty_vfs import faulty

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from tests.crash.broker_states import SHORT, BrokerExplorer
-from tests.crash.broker_stories import LAYOUTS, PLAYED, STORIES
-from tests.crash.detectors import found_by
-from tests.crash.exploration import quickly
+from tests.crash.bugs.detectors import found_by
+from tests.crash.explorer.broker_states import SHORT, BrokerExplorer
+from tests.crash.explorer.broker_stories import LAYOUTS, PLAYED, STORIES
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import BROKER_SAMPLES, LONG, SEED
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import DataLossError, OffsetOutOfRangeError
-from tests.crash.commit_tasks import COMMIT, open_quickly
+from tests.crash.breakers.commit_tasks import COMMIT, open_quickly
 from tests.support.processes import Child, Processes
 from tests.support.sizes import COMMITS, SEED, WRITERS
 from tests.support.stores import errors, rows, values

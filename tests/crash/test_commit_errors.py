@@ -15,8 +15,8 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import CommitUnknownError, StorageError
-from tests.crash.disk import lost
-from tests.crash.invariants import (
+from tests.crash.explorer.disk import lost
+from tests.crash.explorer.invariants import (
     CONFIG,
     History,
     Transaction,
@@ -25,7 +25,7 @@ from tests.crash.invariants import (
     look,
     new_store,
 )
-from tests.crash.recording import MemoryVfs
+from tests.crash.explorer.recording import MemoryVfs
 from tests.support.faulty_vfs import CrashError, FaultyVfs
 
 Hook = Callable[[str, str], None]

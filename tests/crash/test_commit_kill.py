@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from tests.crash.commit_tasks import COMMIT, WITH_COLUMNS, open_quickly, stage, values_of
-from tests.crash.typed_rows import TYPED, read_marks
+from tests.crash.breakers.commit_tasks import COMMIT, WITH_COLUMNS, open_quickly, stage, values_of
+from tests.crash.explorer.typed_rows import TYPED, read_marks
 from tests.support.processes import Processes
 from tests.support.stores import errors, values
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tests.crash import explorer
-from tests.crash.exploration import describe, explore_story, explore_until
+from tests.crash.explorer import explorer
+from tests.crash.explorer.exploration import describe, explore_story, explore_until
 from tests.support.sizes import PROCESSES, SAMPLES, SEED, STATES
 
 _SHOWN = 50_000

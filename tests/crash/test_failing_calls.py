@@ -7,8 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from tests.crash.exploration import quickly
-from tests.crash.failing_calls import (
+from tests.crash.breakers.failing_calls import (
     ERRORS,
     STORIES,
     TYPED_STORIES,
@@ -17,6 +16,7 @@ from tests.crash.failing_calls import (
     sweep,
     sweep_pairs,
 )
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import FAULT_PAIRS, LONG, PROCESSES, SEED
 
 

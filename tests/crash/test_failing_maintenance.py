@@ -10,10 +10,10 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import StorageError
-from tests.crash.exploration import quickly
-from tests.crash.failing_calls import Failing
-from tests.crash.invariants import CONFIG, new_store
-from tests.crash.recording import MemoryVfs
+from tests.crash.breakers.failing_calls import Failing
+from tests.crash.explorer.exploration import quickly
+from tests.crash.explorer.invariants import CONFIG, new_store
+from tests.crash.explorer.recording import MemoryVfs
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.stores import errors, rows
 

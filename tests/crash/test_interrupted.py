@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.exploration import quickly
-from tests.crash.interrupted import conversions, merges, set_aside
+from tests.crash.breakers.interrupted import conversions, merges, set_aside
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import LONG, SEED
 
 

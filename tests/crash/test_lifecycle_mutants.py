@@ -19,9 +19,9 @@ from storage_core.schema import keys
 from storage_core.schema.rows import TypedRows
 from storage_core.segments import deletion_markers
 from storage_core.vfs import Vfs
-from tests.crash.detectors import MISTAKES, FoundError, detector
-from tests.crash.exploration import quickly
-from tests.crash.mutating import Mutant
+from tests.crash.bugs.detectors import MISTAKES, FoundError, detector
+from tests.crash.bugs.mutating import Mutant
+from tests.crash.explorer.exploration import quickly
 from tests.support.patching import replaced, without
 from tests.support.sizes import SEED
 

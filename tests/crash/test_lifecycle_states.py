@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from storage_core import UpkeepProgress
-from tests.crash.compactions import COMPACTIONS
-from tests.crash.explorer import Explorer
-from tests.crash.invariants import World, new_store
+from tests.crash.explorer.compactions import COMPACTIONS
+from tests.crash.explorer.explorer import Explorer
+from tests.crash.explorer.invariants import World, new_store
 from tests.support.sizes import MAINTENANCE_SAMPLES, SEED
 
 SMALL: dict[str, Any] = {"segment_bytes": 4096, "frame_bytes": 1024}

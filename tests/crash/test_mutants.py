@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from storage_core.errors import StorageError
-from tests.crash.detectors import MISTAKES, FoundError, detector, found_by
-from tests.crash.exploration import quickly
-from tests.crash.mutants import MUTANTS
-from tests.crash.wrong_files import FILES
+from tests.crash.breakers.wrong_files import FILES
+from tests.crash.bugs.detectors import MISTAKES, FoundError, detector, found_by
+from tests.crash.bugs.mutants import MUTANTS
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import SEED
 
 

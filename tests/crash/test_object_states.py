@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.exploration import quickly
-from tests.crash.object_cuts import CUTS
+from tests.crash.breakers.object_cuts import CUTS
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import SEED
 
 

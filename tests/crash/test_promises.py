@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.exploration import quickly
-from tests.crash.promises import PROMISES, keep
+from tests.crash.breakers.promises import PROMISES, keep
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import SEED
 
 

@@ -10,16 +10,10 @@ from functools import cache
 import pytest
 
 from storage_core.errors import StorageError
-from tests.crash.detectors import (
-    MISTAKES,
-    FoundError,
-    detector,
-    detectors,
-    found_by,
-)
-from tests.crash.exploration import quickly
-from tests.crash.narrow_cuts import CUTS
-from tests.crash.sync_sites import come_to, every_site, left_out
+from tests.crash.breakers.narrow_cuts import CUTS
+from tests.crash.bugs.detectors import MISTAKES, FoundError, detector, detectors, found_by
+from tests.crash.bugs.sync_sites import come_to, every_site, left_out
+from tests.crash.explorer.exploration import quickly
 from tests.support.sizes import FOR_HOURS, SEED
 
 _REPLACED = "replace > replace_file"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.taken_back import LOOKS, FailingAppend
+from tests.crash.breakers.taken_back import LOOKS, FailingAppend
 from tests.support.faulty_vfs import faulty
 from tests.support.paths import ROOT
 from tests.support.sizes import LONG
@@ -26,7 +26,14 @@ STEPS = [1, 3, AT_ONCE] if LONG else [1, AT_ONCE]
 def test_no_reader_is_killed_or_misled_by_an_append_that_is_taken_back(
     look: str, then: str
 ) -> None:
-    command = [sys.executable, "-m", "tests.crash.taken_back", look, then, *map(str, STEPS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.breakers.taken_back",
+        look,
+        then,
+        *map(str, STEPS),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr[-3000:]}"
     looks = [int(line.split()[0]) for line in done.stdout.splitlines()]

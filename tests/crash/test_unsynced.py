@@ -11,9 +11,9 @@ import pytest
 from storage_core import Store
 from storage_core.errors import DamagedLogError
 from storage_core.metadata import high_watermark as watermark
-from tests.crash.disk import Choice, Item, kept, lost
-from tests.crash.invariants import CONFIG, History, World, look, new_store
-from tests.crash.scenarios import BIG, SMALL
+from tests.crash.explorer.disk import Choice, Item, kept, lost
+from tests.crash.explorer.invariants import CONFIG, History, World, look, new_store
+from tests.crash.explorer.scenarios import BIG, SMALL
 from tests.support.faulty_vfs import faulty
 from tests.support.interrupted_recovery import recover_after_every_crash
 from tests.support.stores import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, StoreConfig
-from tests.crash.broker_stories import CONFIG, LAYOUTS
-from tests.crash.disk import kept, lost
-from tests.crash.recording import MemoryVfs
+from tests.crash.explorer.broker_stories import CONFIG, LAYOUTS
+from tests.crash.explorer.disk import kept, lost
+from tests.crash.explorer.recording import MemoryVfs
 from tests.support.faulty_vfs import faulty
 from tests.support.stores import columns_of, errors, values
 

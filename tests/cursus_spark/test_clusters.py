@@ -14,8 +14,8 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import LayoutNotFoundError
-from tests.support.hosts import kill_session, namespaces
-from tests.support.object_server import BUCKET, running
+from tests.support.objects.hosts import kill_session, namespaces
+from tests.support.objects.object_server import BUCKET, running
 from tests.support.sizes import SEED
 from tests.support.spark import cluster_child
 from tests.support.spark.cluster import Cluster, cluster

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from storage_core import Store
-from tests.support.kafka_directories import copied
+from tests.support.brokers.kafka_directories import copied
 from tests.support.page_programs import Kitchen
 from tests.support.paths import ROOT
 

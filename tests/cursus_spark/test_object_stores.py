@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cursus_spark.options.parse import parse_read_options
 from storage_core import Store
-from tests.support.object_server import BUCKET, KEY, SECRET, running
+from tests.support.objects.object_server import BUCKET, KEY, SECRET, running
 from tests.support.paths import ROOT
 
 TOKEN = "a-token-nobody-may-see"

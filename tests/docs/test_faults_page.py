@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.crash.mutants import MUTANTS
+from tests.crash.bugs.mutants import MUTANTS
 from tests.crash.test_lifecycle_mutants import MUTANTS as LIFECYCLE_MUTANTS
 from tests.crash.test_sync_sites import ARGUED_HARMLESS, ELSEWHERE, NOTICED
 from tests.storage_core.objects.test_protocol_mutants import MUTANTS as OBJECT_MUTANTS

@@ -14,11 +14,11 @@ from typing import Any
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import StorageError
-from tests.crash.recording import MemoryVfs
+from tests.crash.explorer.recording import MemoryVfs
 from tests.fuzz.decoders import decode
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import KINDS, TREES, files_of, loaded
-from tests.support.broker_directories import plain_read
+from tests.support.brokers.broker_directories import plain_read
 from tests.support.stores import T0
 
 CONFIG = StoreConfig(lock_timeout_ms=50)

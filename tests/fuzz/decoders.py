@@ -38,9 +38,9 @@ from storage_core.segments import deletion_markers
 from tests.fuzz import typed_samples
 from tests.fuzz.mutations import mutated, with_another_field, with_right_checksums
 from tests.fuzz.trees import files_of
-from tests.support.broker_oracle import CUTS, LAYOUT, plain_parse
-from tests.support.kafka_directories import DATA
-from tests.support.kafka_oracle import compare_with_plain, with_right_checksum
+from tests.support.brokers.broker_oracle import CUTS, LAYOUT, plain_parse
+from tests.support.brokers.kafka_directories import DATA
+from tests.support.brokers.kafka_oracle import compare_with_plain, with_right_checksum
 
 Decoder = Callable[[bytes, Random], None]
 

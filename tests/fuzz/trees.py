@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from storage_core import Store, StoreConfig
-from tests.crash.disk import File, Folder
-from tests.crash.recording import MemoryVfs
-from tests.support.broker_directories import BROKER, CURSUS, RUSTLOG, Kind, message
+from tests.crash.explorer.disk import File, Folder
+from tests.crash.explorer.recording import MemoryVfs
+from tests.support.brokers.broker_directories import BROKER, CURSUS, RUSTLOG, Kind, message
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import T0, columns_of
 

@@ -14,7 +14,7 @@ import confluent_kafka as kafka
 from confluent_kafka import admin
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from benchmarks import broker
+from benchmarks.baselines import broker
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import broker
+from benchmarks.baselines import broker
 from tests.kafka.cases import CASES, Case, World
 from tests.kafka.client import java_client, write_expected
-from tests.support.kafka_directories import DATA, EXPECTED
+from tests.support.brokers.kafka_directories import DATA, EXPECTED
 from tests.support.paths import ROOT
 
 CACHE = ROOT / "build" / "kafka"

@@ -11,7 +11,7 @@ import pytest
 from storage_core.types import IsolationLevel
 from tests.kafka.cases import CASES, CODECS, Case, World, records, send
 from tests.kafka.making import make
-from tests.support.kafka_directories import compare
+from tests.support.brokers.kafka_directories import compare
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SEEDS = 2

@@ -16,7 +16,7 @@ from storage_core import Store
 from storage_core.errors import DataLossError, OffsetOutOfRangeError, StorageError
 from tests.kafka.cases import START_MS, Case, Sent, World, send
 from tests.kafka.making import world_of
-from tests.support.kafka_directories import Record, read
+from tests.support.brokers.kafka_directories import Record, read
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 _READING_S = 12

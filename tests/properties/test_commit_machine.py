@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 
 from storage_core import Store
 from storage_core.errors import RecoveryNeededError
-from tests.crash.disk import Choice, Item
-from tests.crash.exploration import quickly
-from tests.crash.explorer import recover
-from tests.crash.invariants import (
+from tests.crash.explorer.disk import Choice, Item
+from tests.crash.explorer.exploration import quickly
+from tests.crash.explorer.explorer import recover
+from tests.crash.explorer.invariants import (
     CONFIG,
     History,
     Transaction,
@@ -35,7 +35,7 @@ from tests.crash.invariants import (
     new_store,
     retained,
 )
-from tests.crash.recording import MemoryVfs
+from tests.crash.explorer.recording import MemoryVfs
 from tests.support.faulty_vfs import CrashError
 from tests.support.sizes import MACHINE_EXAMPLES, MACHINE_STEPS, SEED
 from tests.support.stores import rows

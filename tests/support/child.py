@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from storage_core import DiskManager, Progress, Store, StoreConfig, convert
 from storage_core.engine.native import NativeEngine
 from storage_core.vfs import PosixVfs
-from tests.crash import commit_tasks
+from tests.crash.breakers import commit_tasks
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.stores import columns_of
 

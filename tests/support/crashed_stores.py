@@ -12,7 +12,7 @@ import pytest
 from storage_core import StoreConfig
 from storage_core.engine.native import NativeEngine
 from storage_core.vfs import Vfs
-from tests.crash.recording import MEMORY
+from tests.crash.explorer.recording import MEMORY
 
 _open: list[NativeEngine] = []
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from storage_core.types import IsolationLevel
-from tests.support.broker_directories import snapshot
-from tests.support.kafka_directories import DATA, Record, copied, partitions
+from tests.support.brokers.broker_directories import snapshot
+from tests.support.brokers.kafka_directories import DATA, Record, copied, partitions
 from tests.support.spark.dataframes import Log, one_line_error
 from tests.support.spark.streams import Streams, finish
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_directories import BROKER, CURSUS, KINDS, RUSTLOG, Kind
+from tests.support.brokers.broker_directories import BROKER, CURSUS, KINDS, RUSTLOG, Kind
 from tests.support.spark.dataframes import TOPIC, Log, first, one_line_error
 
 PAYLOADS = [[b"a", b"b"], [b"c"], [b"d", b"e"]]

@@ -19,7 +19,7 @@ from tests.support.spark.typed_frames import (
     same_rows,
     typed_topic,
 )
-from tests.support.typed_topics import commit_table
+from tests.support.typed.typed_topics import commit_table
 
 ROWS = every_type(range(3000))
 

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from storage_core.predicate.binder import bind
 from storage_core.predicate.parser import parse
-from tests.support import random_predicates
-from tests.support.random_predicates import Predicate, Row, arrays_of
 from tests.support.sizes import examples
+from tests.support.typed import random_predicates
+from tests.support.typed.random_predicates import Predicate, Row, arrays_of
 
 UTC = datetime.UTC
 NAN = math.nan

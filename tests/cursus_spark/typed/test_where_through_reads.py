@@ -28,11 +28,11 @@ from tests.cursus_spark.typed.test_where_as_in_spark import (
     every_value,
     found_by_spark,
 )
-from tests.support import random_predicates
-from tests.support.random_predicates import Predicate, Row, arrays_of
 from tests.support.sizes import examples
 from tests.support.spark.dataframes import Log, one_line_error
 from tests.support.stores import TOPIC, segments
+from tests.support.typed import random_predicates
+from tests.support.typed.random_predicates import Predicate, Row, arrays_of
 
 HARM = ("none", "none", "missing", "damaged")
 

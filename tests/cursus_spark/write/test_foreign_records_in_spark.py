@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from tests.support.broker_directories import foreign_append
+from tests.support.brokers.broker_directories import foreign_append
 from tests.support.cli_runner import done
 from tests.support.spark.dataframes import TOPIC, Log, one_line_error
 from tests.support.spark.faulty_source import KilledWhileAppliedSource

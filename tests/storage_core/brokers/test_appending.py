@@ -17,7 +17,7 @@ from storage_core.brokers.segment_reader import RowSegment
 from storage_core.brokers.summaries import pack, unpack
 from storage_core.errors import WriteFailedError
 from storage_core.vfs import Buffer, PosixVfs
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     BROKER,
     KINDS,
     NESTED,

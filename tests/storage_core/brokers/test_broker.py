@@ -9,8 +9,16 @@ import pytest
 
 from storage_core import OffsetRange, Store
 from storage_core.errors import TopicNotFoundError, WriteFailedError
-from tests.support.broker_directories import BROKER, CURSUS, TOPIC, details, message, read, row
-from tests.support.broker_oracle import LAYOUT, ORDINAL, build
+from tests.support.brokers.broker_directories import (
+    BROKER,
+    CURSUS,
+    TOPIC,
+    details,
+    message,
+    read,
+    row,
+)
+from tests.support.brokers.broker_oracle import LAYOUT, ORDINAL, build
 from tests.support.stores import errors
 
 SIDECAR = b"cursus-compaction-v1\n"

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 
 from storage_core import Store, StoreConfig, UpkeepProgress
 from storage_core.errors import ConfigError, DamagedLogError
-from tests.support.broker_directories import BROKER, RUSTLOG, TOPIC, details, message
+from tests.support.brokers.broker_directories import BROKER, RUSTLOG, TOPIC, details, message
 from tests.support.faulty_vfs import faulty
 from tests.support.sizes import examples
 

@@ -20,7 +20,7 @@ from storage_core.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from tests.support.broker_directories import BROKER, TOPIC, read
+from tests.support.brokers.broker_directories import BROKER, TOPIC, read
 from tests.support.faulty_vfs import faulty
 from tests.support.stores import columns_of, tree
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import DamagedLogError
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     BROKER,
     CURSUS,
     KINDS,
@@ -20,7 +20,7 @@ from tests.support.broker_directories import (
     Outcome,
     read,
 )
-from tests.support.broker_directories import message as broker_message
+from tests.support.brokers.broker_directories import message as broker_message
 from tests.support.stores import errors, overwrite
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from storage_core import StagedPart, StorageError, Store, StoreConfig
 from storage_core.errors import CommitUnknownError, ForeignRecordsError, InvalidCommitError
-from tests.support.broker_directories import foreign_append
+from tests.support.brokers.broker_directories import foreign_append
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import TOPIC, columns_of, tree, values
 

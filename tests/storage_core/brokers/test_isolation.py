@@ -11,7 +11,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import DamagedMetadataError
-from tests.support.broker_directories import BROKER, TOPIC, message, read
+from tests.support.brokers.broker_directories import BROKER, TOPIC, message, read
 from tests.support.stores import overwrite
 
 

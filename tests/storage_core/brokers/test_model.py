@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from storage_core import Store
 from storage_core.brokers import segment_reader
 from storage_core.brokers.codecs import row_walk
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     KINDS,
     Kind,
     details,
@@ -25,7 +25,7 @@ from tests.support.broker_directories import (
     row,
     rust_row,
 )
-from tests.support.broker_oracle import messages
+from tests.support.brokers.broker_oracle import messages
 from tests.support.sizes import examples
 
 payloads = st.one_of(st.just(b""), st.binary(max_size=30), st.just(bytes(20)), st.just(b"\xff" * 9))

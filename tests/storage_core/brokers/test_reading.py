@@ -12,7 +12,15 @@ import pytest
 from storage_core import OffsetRange, Store, StoreConfig
 from storage_core.brokers import segment_reader
 from storage_core.errors import ConfigError, OffsetOutOfRangeError, StorageError
-from tests.support.broker_directories import BROKER, CURSUS, KINDS, RUSTLOG, TOPIC, Kind, read
+from tests.support.brokers.broker_directories import (
+    BROKER,
+    CURSUS,
+    KINDS,
+    RUSTLOG,
+    TOPIC,
+    Kind,
+    read,
+)
 from tests.support.stores import errors
 
 PAYLOADS = [b"Hello", b"", "zażółć 🎉".encode(), b"\0" * 40, b"x" * 3000, b"World!"]

@@ -9,7 +9,7 @@ import pytest
 
 from storage_core import OffsetRange, Store, StoreConfig
 from storage_core.errors import InvalidRecordError, RecordTooLargeError, UnsupportedColumnError
-from tests.support.broker_directories import TOPIC, read
+from tests.support.brokers.broker_directories import TOPIC, read
 
 MIB = 1 << 20
 

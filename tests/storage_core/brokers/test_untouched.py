@@ -11,7 +11,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError, NotWritableError
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     BROKER,
     CURSUS,
     KINDS,

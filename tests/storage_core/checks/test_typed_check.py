@@ -18,7 +18,7 @@ from storage_core.metadata import high_watermark, slots
 from storage_core.schema import statistics
 from storage_core.schema.statistics import ColumnStatistics
 from tests.support.stores import T0, after_reboot, segment, segments
-from tests.support.typed_segments import fill, rows, typed_store
+from tests.support.typed.typed_segments import fill, rows, typed_store
 
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("f", pa.float64()),

@@ -24,7 +24,7 @@ from storage_core.io import json_files
 from storage_core.metadata import high_watermark
 from tests.support.faulty_vfs import Fault, FaultyVfs, faulty
 from tests.support.stores import TOPIC, columns_of, make_store, on, reopen, values
-from tests.support.typed_topics import (
+from tests.support.typed.typed_topics import (
     EVENTS,
     Seen,
     append_row,

@@ -21,7 +21,7 @@ from storage_core.errors import (
     LockTimeoutError,
     UnsupportedColumnError,
 )
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     BROKER,
     CURSUS,
     KINDS,

@@ -21,7 +21,7 @@ from storage_core.schema.json_reader import JsonReader
 from tests.support.faulty_vfs import CrashError, faulty
 from tests.support.stores import T0, errors, on
 from tests.support.stores import rows as records
-from tests.support.typed_segments import fill, rows, typed_store
+from tests.support.typed.typed_segments import fill, rows, typed_store
 
 SCHEMA = pa.schema(
     [

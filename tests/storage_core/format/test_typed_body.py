@@ -30,8 +30,8 @@ from storage_core.format.typed_body import (
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.rows import TypedRows
 from tests.fuzz.typed_samples import with_right_checksum
-from tests.support.random_schemas import batches, schemas
 from tests.support.sizes import examples
+from tests.support.typed.random_schemas import batches, schemas
 
 MANY = 500
 

@@ -25,7 +25,7 @@ from storage_core.schema.conform import conform
 from tests.support.faulty_vfs import faulty
 from tests.support.handler_helpers import NEVER_MS
 from tests.support.stores import on
-from tests.support.typed_segments import frames, rows, typed_store
+from tests.support.typed.typed_segments import frames, rows, typed_store
 
 UTC = datetime.UTC
 SCHEMA = pa.schema(

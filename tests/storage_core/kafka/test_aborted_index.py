@@ -10,8 +10,14 @@ import pytest
 
 from storage_core import Store
 from storage_core.types import Problem
-from tests.support.kafka_directories import compare, copied
-from tests.support.kafka_encoder import Batch, Record, marker, write_checkpoint, write_partition
+from tests.support.brokers.kafka_directories import compare, copied
+from tests.support.brokers.kafka_encoder import (
+    Batch,
+    Record,
+    marker,
+    write_checkpoint,
+    write_partition,
+)
 
 ENTRY = struct.Struct(">hqqqq")
 FIRST, LAST, STABLE = 10, 18, 26

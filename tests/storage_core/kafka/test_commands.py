@@ -9,9 +9,8 @@ import pytest
 
 from storage_core import Store, convert
 from storage_core.errors import StorageError
-from tests.support.broker_directories import snapshot
-from tests.support.cli_runner import done, run
-from tests.support.kafka_directories import (
+from tests.support.brokers.broker_directories import snapshot
+from tests.support.brokers.kafka_directories import (
     CASES,
     DATA,
     Record,
@@ -21,6 +20,7 @@ from tests.support.kafka_directories import (
     preallocate,
     read,
 )
+from tests.support.cli_runner import done, run
 
 SEGMENTS = DATA / "segments"
 # What takes longest, in make test only.

@@ -9,8 +9,15 @@ import pytest
 
 from storage_core import Store
 from storage_core.types import IsolationLevel
-from tests.support.broker_directories import snapshot
-from tests.support.kafka_directories import CASES, DATA, compare, copied, partitions, preallocate
+from tests.support.brokers.broker_directories import snapshot
+from tests.support.brokers.kafka_directories import (
+    CASES,
+    DATA,
+    compare,
+    copied,
+    partitions,
+    preallocate,
+)
 
 LEVELS = get_args(IsolationLevel)
 

@@ -27,8 +27,8 @@ from storage_core.errors import (
 from storage_core.kafka import segment_reader
 from storage_core.types import IsolationLevel
 from storage_core.vfs import PosixVfs
-from tests.support.kafka_directories import DATA, compare, copied, partitions, read
-from tests.support.kafka_encoder import Batch, Record, write_checkpoint, write_partition
+from tests.support.brokers.kafka_directories import DATA, compare, copied, partitions, read
+from tests.support.brokers.kafka_encoder import Batch, Record, write_checkpoint, write_partition
 
 TOPIC = "t"
 HIGH_WATERMARKS = "replication-offset-checkpoint"

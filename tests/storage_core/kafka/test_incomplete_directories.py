@@ -18,9 +18,9 @@ from storage_core.errors import (
 from storage_core.kafka import segments
 from storage_core.types import IsolationLevel
 from storage_core.vfs import PosixVfs
-from tests.support.kafka_directories import CASES, copied
-from tests.support.kafka_directories import partitions as partitions_of
-from tests.support.kafka_encoder import Batch, Record, write_checkpoint, write_partition
+from tests.support.brokers.kafka_directories import CASES, copied
+from tests.support.brokers.kafka_directories import partitions as partitions_of
+from tests.support.brokers.kafka_encoder import Batch, Record, write_checkpoint, write_partition
 from tests.support.stores import rows
 
 CLEANED, STARTS = "cleaner-offset-checkpoint", "log-start-offset-checkpoint"

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store, convert
-from tests.support.kafka_encoder import Batch, Record, marker, write_checkpoint, write_partition
+from tests.support.brokers.kafka_encoder import (
+    Batch,
+    Record,
+    marker,
+    write_checkpoint,
+    write_partition,
+)
 from tests.support.stores import rows
 
 

@@ -16,8 +16,8 @@ import pytest
 from storage_core import Store
 from storage_core.errors import StorageError
 from storage_core.types import IsolationLevel
-from tests.support.kafka_directories import DATA
-from tests.support.kafka_encoder import (
+from tests.support.brokers.kafka_directories import DATA
+from tests.support.brokers.kafka_encoder import (
     Batch,
     Record,
     marker,
@@ -25,7 +25,7 @@ from tests.support.kafka_encoder import (
     write_checkpoint,
     write_partition,
 )
-from tests.support.kafka_oracle import compare_with_plain, with_right_checksum
+from tests.support.brokers.kafka_oracle import compare_with_plain, with_right_checksum
 from tests.support.stores import rows
 
 LEVELS: tuple[IsolationLevel, ...] = ("read_committed", "read_uncommitted")

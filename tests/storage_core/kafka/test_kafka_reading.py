@@ -19,8 +19,8 @@ from storage_core.errors import (
     StorageError,
 )
 from storage_core.types import IsolationLevel
-from tests.support.broker_directories import snapshot
-from tests.support.kafka_encoder import (
+from tests.support.brokers.broker_directories import snapshot
+from tests.support.brokers.kafka_encoder import (
     CODECS,
     Batch,
     Record,

@@ -8,7 +8,7 @@ import pytest
 
 from storage_core import Store
 from storage_core.errors import LayoutMismatchError, LayoutNotFoundError
-from tests.support.broker_directories import (
+from tests.support.brokers.broker_directories import (
     BROKER,
     CURSUS,
     KINDS,

@@ -8,7 +8,7 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError, DataLossError, OffsetOutOfRangeError
-from tests.support.broker_directories import BROKER, CURSUS, RUSTLOG
+from tests.support.brokers.broker_directories import BROKER, CURSUS, RUSTLOG
 from tests.support.store_lives import contents, in_segments, numbered
 from tests.support.stores import TOPIC, offsets, reopen
 

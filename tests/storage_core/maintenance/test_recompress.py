@@ -11,7 +11,7 @@ from storage_core import Store
 from storage_core.config import CODECS
 from storage_core.errors import ConfigError
 from storage_core.format.frame_scan import segment_frames
-from tests.support.broker_directories import BROKER
+from tests.support.brokers.broker_directories import BROKER
 from tests.support.store_lives import contents, in_segments, numbered
 from tests.support.stores import T0, TOPIC
 

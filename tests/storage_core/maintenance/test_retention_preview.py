@@ -8,8 +8,8 @@ import pytest
 
 from storage_core import Store, StoreConfig
 from storage_core.errors import ConfigError
-from tests.support.broker_directories import BROKER, CURSUS, RUSTLOG, Kind
-from tests.support.broker_directories import TOPIC as ORDERS
+from tests.support.brokers.broker_directories import BROKER, CURSUS, RUSTLOG, Kind
+from tests.support.brokers.broker_directories import TOPIC as ORDERS
 from tests.support.stores import T0, TOPIC, make_store, tree
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from storage_core import Problem, Store, StoreConfig
 from storage_core.errors import DiskFullError
-from tests.support.broker_directories import BROKER
+from tests.support.brokers.broker_directories import BROKER
 from tests.support.faulty_vfs import faulty
 from tests.support.store_lives import in_segments, numbered
 from tests.support.stores import TOPIC, make_store, on, overwrite, segment, tree

@@ -11,9 +11,9 @@ import pytest
 from storage_core import Store
 from storage_core.errors import ConfigError, DamagedLogError, InvalidRecordError
 from storage_core.format.file_names import segments_directory
-from tests.crash.disk import Choice, Item, kept, lost
-from tests.crash.invariants import CONFIG, new_store
-from tests.crash.recording import MemoryVfs
+from tests.crash.explorer.disk import Choice, Item, kept, lost
+from tests.crash.explorer.invariants import CONFIG, new_store
+from tests.crash.explorer.recording import MemoryVfs
 from tests.storage_core.segments.test_find_damage import BODY, HEADER, damage, ranges, two_segments
 from tests.support.cli_runner import LAYOUTS
 from tests.support.stores import (

@@ -16,7 +16,7 @@ from storage_core.errors import ConfigError, InvalidSchemaError
 from storage_core.handlers.background import Maintainer
 from tests.support.sizes import examples
 from tests.support.stores import hours_later
-from tests.support.typed_segments import fill, frames, rows, typed_store
+from tests.support.typed.typed_segments import fill, frames, rows, typed_store
 
 COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0}
 EVENTS = pa.schema([("user", pa.string()), ("n", pa.int32()), ("tags", pa.list_(pa.string()))])

@@ -16,7 +16,7 @@ from storage_core.errors import DamagedMetadataError
 from storage_core.handlers.background import Maintainer
 from tests.support.faulty_vfs import CrashError, FaultyVfs, faulty
 from tests.support.stores import T0, after_reboot, errors, names, on, overwrite, segment
-from tests.support.typed_segments import fill, frames, rows, typed_store
+from tests.support.typed.typed_segments import fill, frames, rows, typed_store
 
 SCHEMA = pa.schema(
     [

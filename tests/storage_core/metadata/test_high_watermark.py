@@ -15,7 +15,7 @@ from storage_core.errors import RecoveryNeededError, StorageError
 from storage_core.io.checksum import crc32c
 from storage_core.metadata.high_watermark import lower, make_durable, newest, publish, read, rebuild
 from storage_core.metadata.slots import Watermark, pack, pack_slot, position, unpack
-from tests.crash.torn_reads import torn_reads
+from tests.crash.breakers.torn_reads import torn_reads
 from tests.support.faulty_vfs import FaultyVfs, faulty
 from tests.support.stores import (
     TOPIC,

@@ -9,7 +9,7 @@ import pytest
 
 from storage_core import Store
 from tests.support.faulty_vfs import FaultyVfs, faulty
-from tests.support.object_stores import make
+from tests.support.objects.object_stores import make
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from storage_core.objects.semantics import require_semantics, semantics_problems
 from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from storage_core.vfs import PosixVfs
 from tests.support.faulty_vfs import CrashError, FaultyVfs, faulty
-from tests.support.memory_objects import MemoryBackend
+from tests.support.objects.memory_objects import MemoryBackend
 
 Make = Callable[[Path], ObjectBackend]
 BACKENDS: dict[str, Make] = {

@@ -20,7 +20,7 @@ from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import Commit, LogState, Transaction, state_fields
-from tests.support.objects_world import TOPIC, TTL_S, World, in_small, names, with_manifests
+from tests.support.objects.objects_world import TOPIC, TTL_S, World, in_small, names, with_manifests
 from tests.support.sizes import OBJECT_WORLDS
 
 TROUBLE = {

@@ -16,9 +16,9 @@ from storage_core import Store
 from storage_core.errors import StoreSemanticsError
 from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.semantics import semantics_problems
-from tests.support.disk_servers import SOUND, UNSOUND, DiskServer, disk_server
-from tests.support.object_races import Race
-from tests.support.object_server import BUCKET
+from tests.support.objects.disk_servers import SOUND, UNSOUND, DiskServer, disk_server
+from tests.support.objects.object_races import Race
+from tests.support.objects.object_server import BUCKET
 from tests.support.sizes import SEED
 from tests.support.stores import columns_of, errors, values
 

@@ -16,10 +16,10 @@ from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.patience import Patience, PatientBackend
 from storage_core.objects.vfs_backend import VfsBackend
 from storage_core.vfs import PosixVfs
-from tests.support import small_s3
-from tests.support.object_proxy import proxied
-from tests.support.object_server import BUCKET
-from tests.support.small_s3 import small_server
+from tests.support.objects import small_s3
+from tests.support.objects.object_proxy import proxied
+from tests.support.objects.object_server import BUCKET
+from tests.support.objects.small_s3 import small_server
 from tests.support.stores import columns_of
 
 pytest.importorskip("obstore", reason="the extra [objects] is not installed")

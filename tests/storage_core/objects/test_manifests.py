@@ -32,8 +32,8 @@ from storage_core.objects.vfs_backend import VfsBackend
 from storage_core.types import TimeBounds
 from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs
-from tests.support.object_stores import later, on
-from tests.support.objects_world import with_manifests
+from tests.support.objects.object_stores import later, on
+from tests.support.objects.objects_world import with_manifests
 from tests.support.stores import T0, TOPIC, columns_of, errors
 
 _PARTITIONS = 3

@@ -24,7 +24,7 @@ from storage_core.objects import commits as object_commits
 from storage_core.objects import staging
 from storage_core.objects.staging import StagedSlice
 from tests.support.faulty_vfs import CrashError, faulty
-from tests.support.object_stores import make, on, staged
+from tests.support.objects.object_stores import make, on, staged
 from tests.support.stores import TOPIC, columns_of, errors, values
 
 

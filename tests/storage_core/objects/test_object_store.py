@@ -19,7 +19,7 @@ from storage_core.errors import (
     StorageError,
 )
 from tests.support.faulty_vfs import faulty
-from tests.support.object_stores import SCHEMA, make, on, staged
+from tests.support.objects.object_stores import SCHEMA, make, on, staged
 from tests.support.stores import TOPIC, errors, rows, tree, values
 
 

@@ -18,7 +18,7 @@ from storage_core.errors import (
     TopicNotFoundError,
 )
 from storage_core.format.typed_columns import make_typed_columns
-from tests.support.object_stores import SCHEMA, staged
+from tests.support.objects.object_stores import SCHEMA, staged
 from tests.support.stores import T0, TOPIC, columns_of, errors, values
 
 

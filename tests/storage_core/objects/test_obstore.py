@@ -26,8 +26,8 @@ from storage_core.objects.backend import read_object
 from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.reads.kept_logs import forget_all
 from storage_core.objects.semantics import require_semantics
-from tests.support.object_proxy import proxied
-from tests.support.object_server import BUCKET, KEY, SECRET, running
+from tests.support.objects.object_proxy import proxied
+from tests.support.objects.object_server import BUCKET, KEY, SECRET, running
 from tests.support.stores import T0, columns_of, errors, offsets, values
 
 pytest.importorskip("obstore", reason="the extra [objects] is not installed")

@@ -22,7 +22,7 @@ from storage_core.objects.state import Commit, LogState, PartitionState, commit_
 from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from tests.storage_core.objects import test_backends, test_commit_log, test_manifests, test_stalls
 from tests.support.faulty_vfs import faulty
-from tests.support.objects_world import World, in_small, with_manifests
+from tests.support.objects.objects_world import World, in_small, with_manifests
 from tests.support.stores import TOPIC
 
 _NoError = pytest.fail.Exception

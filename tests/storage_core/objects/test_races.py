@@ -15,9 +15,9 @@ import pytest
 from storage_core import Store, StoreConfig
 from storage_core.errors import StorageError
 from storage_core.objects import obstore_backend
-from tests.support.object_proxy import TROUBLE, proxied
-from tests.support.object_races import TOPIC, Options, Race
-from tests.support.object_server import BUCKET, running
+from tests.support.objects.object_proxy import TROUBLE, proxied
+from tests.support.objects.object_races import TOPIC, Options, Race
+from tests.support.objects.object_server import BUCKET, running
 from tests.support.sizes import LONG, SEED
 from tests.support.stores import values
 

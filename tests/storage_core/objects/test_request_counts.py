@@ -21,7 +21,7 @@ from storage_core.objects.commit_log import CHECKPOINT_INTERVAL
 from storage_core.objects.reads.read_ahead import Range, ReadAhead, joined
 from storage_core.objects.vfs_backend import VfsBackend
 from tests.support.counting import count_calls
-from tests.support.memory_objects import MemoryBackend
+from tests.support.objects.memory_objects import MemoryBackend
 from tests.support.stores import T0, TOPIC, columns_of
 
 _CALLS = ("create", "put", "get_ranges", "list_after", "delete", "replace_if")

@@ -9,8 +9,8 @@ from storage_core.errors import StoreSemanticsError
 from storage_core.objects.obstore_backend import ObstoreBackend
 from storage_core.objects.semantics import semantics_problems
 from storage_core.store import open_directory as promises
-from tests.support.object_server import BUCKET
-from tests.support.small_s3 import FAULTS, as_google, small_server
+from tests.support.objects.object_server import BUCKET
+from tests.support.objects.small_s3 import FAULTS, as_google, small_server
 from tests.support.stores import errors, values
 
 pytest.importorskip("obstore", reason="the extra [objects] is not installed")

@@ -23,7 +23,7 @@ from storage_core.objects import commit_log, commits, object_source
 from storage_core.objects.commit_log import CommitLog
 from storage_core.objects.garbage import collect_log
 from tests.support.faulty_vfs import Fault, FaultyVfs, faulty
-from tests.support.object_stores import DAY_US, later, on, staged_one
+from tests.support.objects.object_stores import DAY_US, later, on, staged_one
 from tests.support.stores import TOPIC, columns_of, errors, values
 
 

@@ -18,7 +18,7 @@ from storage_core.objects.collector import Collector
 from storage_core.objects.vfs_backend import TEMPORARY, VfsBackend
 from tests.support.counting import count_calls
 from tests.support.faulty_vfs import FaultyVfs, faulty
-from tests.support.object_stores import later, on, staged_one
+from tests.support.objects.object_stores import later, on, staged_one
 from tests.support.stores import TOPIC, errors, values
 
 

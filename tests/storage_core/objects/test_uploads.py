@@ -11,8 +11,8 @@ from storage_core import StoreConfig
 from storage_core.objects.backend import read_object
 from storage_core.objects.obstore_backend import ObstoreBackend, upload_pieces
 from storage_core.objects.staging import encode_run
-from tests.support.object_proxy import proxied
-from tests.support.object_server import BUCKET, running
+from tests.support.objects.object_proxy import proxied
+from tests.support.objects.object_server import BUCKET, running
 from tests.support.stores import columns_of
 
 _MIB = 1 << 20

@@ -16,7 +16,7 @@ from storage_core.cli.app import SECTIONS
 from storage_core.cli.maintain import health
 from storage_core.store import open_directory
 from tests.support.cli_runner import Answer, run
-from tests.support.object_server import BUCKET, KEY, SECRET, running
+from tests.support.objects.object_server import BUCKET, KEY, SECRET, running
 from tests.support.stores import rows
 
 pytest.importorskip("obstore", reason="the extra [objects] is not installed")

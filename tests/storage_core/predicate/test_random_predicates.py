@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from storage_core.predicate.binder import bind
 from storage_core.predicate.parser import parse
 from storage_core.schema.statistics import ColumnStatistics, column_statistics, from_json, to_json
-from tests.support.random_predicates import SCHEMA, Predicate, Row, arrays_of, predicates, rows
 from tests.support.sizes import examples
+from tests.support.typed.random_predicates import (
+    SCHEMA,
+    Predicate,
+    Row,
+    arrays_of,
+    predicates,
+    rows,
+)
 
 DAMAGE: list[Any] = [
     None, ColumnStatistics(None, None, 0), ColumnStatistics(None, None, 99),

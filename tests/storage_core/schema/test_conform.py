@@ -18,7 +18,7 @@ from storage_core.schema.conform import check_fits, conform, read_column, read_u
 from storage_core.schema.evolution import evolve
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow
 from storage_core.schema.rows import TypedRows, concat
-from tests.support.random_schemas import batches, schemas
+from tests.support.typed.random_schemas import batches, schemas
 
 
 def version(*fields: pa.Field | tuple[str, pa.DataType]) -> SchemaVersion:

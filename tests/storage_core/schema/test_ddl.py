@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage_core.errors import InvalidSchemaError, StorageError
 from storage_core.schema.ddl import parse_ddl, to_ddl
 from storage_core.schema.fields import SchemaVersion, from_arrow
-from tests.support.random_schemas import schemas
+from tests.support.typed.random_schemas import schemas
 
 
 def test_a_schema_of_every_kind() -> None:

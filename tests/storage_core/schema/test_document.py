@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from storage_core.errors import InvalidSchemaError
 from storage_core.schema.document import from_json, to_json
 from storage_core.schema.fields import MAX_FIELD_ID, SchemaVersion, from_arrow
-from tests.support.random_schemas import schemas
+from tests.support.typed.random_schemas import schemas
 
 EXAMPLE = SchemaVersion(
     7,

@@ -13,7 +13,7 @@ from storage_core.errors import InvalidSchemaError, SchemaMismatchError
 from storage_core.schema.document import from_json, to_json
 from storage_core.schema.evolution import FOR_JOBS, covers, evolve, merge_versions
 from storage_core.schema.fields import MAX_FIELD_ID, SchemaVersion, from_arrow
-from tests.support.random_schemas import schemas
+from tests.support.typed.random_schemas import schemas
 
 
 def version(schema: pa.Schema, number: int = 1) -> SchemaVersion:

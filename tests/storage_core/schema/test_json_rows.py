@@ -21,7 +21,7 @@ from storage_core.schema.fields import SchemaVersion, from_arrow
 from storage_core.schema.json_reader import JsonReader, JsonRow
 from storage_core.schema.json_writer import json_rows
 from storage_core.schema.rows import TypedRows
-from tests.support.random_schemas import batches, schemas
+from tests.support.typed.random_schemas import batches, schemas
 
 UTC = pa.timestamp("us", tz="UTC")
 

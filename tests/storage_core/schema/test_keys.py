@@ -20,7 +20,7 @@ from storage_core.schema.evolution import evolve
 from storage_core.schema.fields import Field, SchemaVersion, from_arrow, walk
 from storage_core.schema.keys import check_key_columns, key_bytes, tombstones
 from storage_core.schema.rows import TypedRows
-from tests.support.random_schemas import batches, schemas
+from tests.support.typed.random_schemas import batches, schemas
 
 EPOCH = datetime.datetime(1970, 1, 1)
 MICROSECOND = datetime.timedelta(microseconds=1)

@@ -19,7 +19,7 @@ from storage_core.schema.statistics import ColumnStatistics
 from storage_core.vfs import PosixVfs
 from tests.support.sizes import examples
 from tests.support.stores import TOPIC, segment, segments
-from tests.support.typed_topics import commit_table
+from tests.support.typed.typed_topics import commit_table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
 ROWS, SEGMENTS = 100, 5

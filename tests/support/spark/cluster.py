@@ -15,7 +15,7 @@ from subprocess import Popen
 
 import pyspark
 
-from tests.support.hosts import LOOPBACK, Host, free_port, kill_session
+from tests.support.objects.hosts import LOOPBACK, Host, free_port, kill_session
 from tests.support.paths import ROOT
 
 _SPARK = Path(pyspark.__file__).parent

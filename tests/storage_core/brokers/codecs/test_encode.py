@@ -20,7 +20,7 @@ from storage_core.errors import (
     UnsupportedColumnError,
 )
 from storage_core.format.columns import HEADERS
-from tests.support.broker_oracle import (
+from tests.support.brokers.broker_oracle import (
     CUTS,
     LAYOUT,
     PARTITION,

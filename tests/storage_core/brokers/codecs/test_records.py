@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from storage_core.brokers.codecs.ordinal import parse_ordinal
 from storage_core.brokers.codecs.records import parse_bodies
-from tests.support.broker_oracle import (
+from tests.support.brokers.broker_oracle import (
     CUTS,
     LAYOUT,
     ORDINAL,

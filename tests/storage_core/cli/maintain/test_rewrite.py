@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage_core import Store
-from tests.support.broker_directories import BROKER
+from tests.support.brokers.broker_directories import BROKER
 from tests.support.cli_runner import done, run
 from tests.support.store_lives import in_segments, numbered
 from tests.support.stores import TOPIC, offsets, tree

@@ -18,7 +18,7 @@ from storage_core.kafka.codecs import records as records_module
 from storage_core.kafka.codecs.batches import Bounds, walk_batches
 from storage_core.kafka.codecs.records import decode, decode_groups
 from storage_core.kafka.codecs.varints import Varints, padded
-from tests.support.kafka_encoder import (
+from tests.support.brokers.kafka_encoder import (
     CODECS,
     Batch,
     Header,

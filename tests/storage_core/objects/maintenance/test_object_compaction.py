@@ -17,11 +17,11 @@ from storage_core.errors import DamagedLogError
 from storage_core.objects.maintenance import compaction
 from storage_core.objects.vfs_backend import VfsBackend
 from tests.support.faulty_vfs import CrashError, faulty
-from tests.support.object_stores import later, on
+from tests.support.objects.object_stores import later, on
 from tests.support.sizes import examples
 from tests.support.store_lives import Record, contents, in_segments, latest, numbered
 from tests.support.stores import TOPIC, columns_of, errors, offsets, values
-from tests.support.typed_segments import rows, rows_as_batch
+from tests.support.typed.typed_segments import rows, rows_as_batch
 
 COMPACT: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.0}
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"x" * 2000])

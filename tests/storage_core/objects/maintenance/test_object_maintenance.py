@@ -13,7 +13,7 @@ from storage_core.errors import (
 )
 from storage_core.objects.engine import ObjectEngine
 from tests.support.faulty_vfs import faulty
-from tests.support.object_stores import SCHEMA, later, make, on, staged
+from tests.support.objects.object_stores import SCHEMA, later, make, on, staged
 from tests.support.stores import T0, TOPIC, errors, offsets, rows, tree, values
 
 

@@ -10,7 +10,7 @@ import pytest
 from storage_core import Store
 from storage_core.objects.engine import ObjectEngine
 from tests.support.faulty_vfs import faulty
-from tests.support.object_stores import make, on
+from tests.support.objects.object_stores import make, on
 from tests.support.stores import T0, TOPIC, columns_of, errors, offsets, rows, values
 
 

@@ -25,9 +25,9 @@ from storage_core.objects.reads.range_cache import (
 )
 from storage_core.objects.vfs_backend import VfsBackend
 from storage_core.vfs import PosixVfs, Vfs
-from tests.support.cache_readers import KEY, contents, read, read_at_random
 from tests.support.faulty_vfs import CrashError, Fault, FaultyVfs
-from tests.support.memory_objects import MemoryBackend
+from tests.support.objects.cache_readers import KEY, contents, read, read_at_random
+from tests.support.objects.memory_objects import MemoryBackend
 from tests.support.sizes import SEED
 from tests.support.stores import TOPIC, columns_of, errors, values
 
