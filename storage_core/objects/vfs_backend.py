@@ -115,7 +115,7 @@ class VfsBackend:
         late = max(passed) > _LONGEST_REPLACEMENT_S or min(passed) < -1
         # Not by the clocks alone: those of a file server jump, and a version may be named long
         # after it was written.
-        if late or self._versions(directory)[-1:] != [ours]:
+        if late or max(self._versions(directory), default=ours) > ours:
             # The number may have been taken and removed meanwhile.
             raise OSError(errno.ETIMEDOUT, "the replacement took too long to be sure of it", key)
         self._remove_older(directory, versions[:-1], now_ns - _KEPT_NS)

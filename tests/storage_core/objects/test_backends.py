@@ -256,19 +256,30 @@ def aged(directory: Path, seconds: float) -> None:
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - int(seconds * 1e9)))
 
 
-def overtaken(tmp_path: Path, vfs: FaultyVfs, act: Callable[[VfsBackend], None]) -> None:
-    """Replace an object; others act right before the replacement gets its name."""
+def overtaken(
+    tmp_path: Path, vfs: FaultyVfs, act: Callable[[VfsBackend], None], *, stale: bool = True
+) -> None:
+    """Replace an object; others act right before the replacement gets its name.
+
+    With ``stale`` the writer goes on to list what was there before, as an NFS client may.
+    """
     backend, others = VfsBackend(vfs), VfsBackend(PosixVfs(tmp_path))
     for number in range(3):
         backend.replace_if("groups/g", [b"%d" % number], f"{number:020d}" if number else None)
+    before = vfs.listdir("groups/g~")
 
     def hook(kind: str, _: str) -> None:
         if kind == "link":
             vfs.hook = None
             act(others)
+            if stale:
+                vars(vfs)["listdir"] = lambda _: before
 
     vfs.hook = hook
-    replaced(backend, "groups/g", b"lost")
+    try:
+        replaced(backend, "groups/g", b"lost")
+    finally:
+        vars(vfs).pop("listdir", None)
 
 
 @pytest.mark.row(45)
@@ -314,7 +325,7 @@ def test_a_replacement_is_not_believed_below_a_higher_version(tmp_path: Path) ->
             replaced(others, "groups/g", b"other %d" % number)
 
     with pytest.raises(TimeoutError):
-        overtaken(tmp_path, faulty(tmp_path), act)
+        overtaken(tmp_path, faulty(tmp_path), act, stale=False)
     assert read_object(VfsBackend(faulty(tmp_path)), "groups/g") == b"other 4"
 
 
