@@ -67,7 +67,8 @@ class ObstoreBackend:
             return importlib.import_module("obstore")
         except ImportError as error:
             raise ConfigError(
-                f"{self._url} needs the package obstore. Install cursus-spark[objects]."
+                f"{self._url} needs the package obstore. Install cursus-spark with its extra "
+                "[objects]: in a clone, pip install '.[objects]'."
             ) from error
 
     @cached_property

@@ -102,8 +102,9 @@ def _open_url(vfs: Vfs, layout: str, *, create: bool, config: StoreConfig) -> tu
         if not object_engine.has_store(vfs, config):
             if not create:
                 raise LayoutNotFoundError(
-                    f"{vfs.root} holds no store: there is no {STORE_FILE}. Writing makes a store "
-                    "there: a Spark write, `cursus create`, or create=True.",
+                    f"{vfs.root} holds no store: there is no {STORE_FILE}, and perhaps no such "
+                    "bucket or container. Compare the URL. Writing makes a store there: a Spark "
+                    "write, `cursus create`, or create=True.",
                     path="",
                 )
             try:

@@ -130,6 +130,8 @@ def test_a_large_append_is_read_in_ranges(server: Options) -> None:
 def test_what_is_missing_or_wrong_is_named(server: Options) -> None:
     with pytest.raises(LayoutNotFoundError, match=r"no store\.json"):
         Store.open(f"s3://{BUCKET}/none", storage=server)
+    with pytest.raises(LayoutNotFoundError, match="perhaps no such bucket"):
+        Store.open("s3://missing-bucket/log", storage=server)
     with pytest.raises(LayoutNotFoundError, match="does not exist"):
         Store.open("s3://missing-bucket/log", create=True, storage=server)
     with pytest.raises(LayoutMismatchError, match="holds layout objects"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from storage_core import DiskManager, LayoutNotFoundError, Store, StoreConfig, convert
+from storage_core.errors import ConfigError
 from storage_core.layouts.registry import LAYOUT_NAMES
 from tests.support.cli_runner import TOPIC, done, run
 from tests.support.stores import make_store
@@ -109,3 +111,11 @@ def test_what_is_no_path_is_refused(here: Path, path: str) -> None:
 
 def test_a_colon_in_a_name_is_a_colon(here: Path) -> None:
     assert Store.open("log:2026", create=True).path == str(here / "log:2026")
+
+
+def test_a_url_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    wanted = r"needs the package obstore.*its extra \[objects\].*pip install '\.\[objects\]'"
+    with pytest.raises(ConfigError, match=wanted):
+        Store.open("s3://bucket/log")
+    assert "[objects]" in run("describe", "s3://bucket/log").err
