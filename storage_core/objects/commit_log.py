@@ -20,10 +20,9 @@ the boundary after its create.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import CommitUnknownError, DamagedMetadataError, StorageError
@@ -36,15 +35,13 @@ from . import document
 from .backend import read_object
 from .manifests import moving
 from .manifests.archive import ManifestReader
-from .names import LOGS, hour_start_us, time_text
+from .names import CHECKPOINT, COMMIT, LOGS, hour_start_us, parse_listing, time_text
 from .patience import TRANSIENT, PatientBackend
 from .state import Commit, LogState, commit_fields, commit_from, state_fields, state_from
 
 CHECKPOINT_INTERVAL = 100
 GONE = 1 << 62
 """The boundary of a log that is deleted as a whole. This one object of it stays."""
-_COMMIT, _CHECKPOINT = ".commit", ".checkpoint"
-_NAME = re.compile(r"(\d{20})(\.commit|\.checkpoint)")
 _READ_THREADS = 16
 # No collector deletes commits that are not twice as old, whatever its settings. A state that is
 # older is only believed if the boundary says that no commit after it was deleted.
@@ -109,7 +106,11 @@ class CommitLog:
                 if known is None or self._is_old(seen):
                     self._state = self._open()
                 else:
-                    self._state = self._follow(known)
+                    try:
+                        self._state = self._follow(known)
+                    except FileNotFoundError:
+                        self._state = None  # a listing tells whether a commit is lost
+                        continue
                     if self._is_old(seen, _SURE_S) and self.boundary() > known.number + 1:
                         self._state = None
                         continue
@@ -160,6 +161,9 @@ class CommitLog:
                 return Committed(state, happened=False)
             state.require_kept(draft.commit)
             number, since = state.number + 1, self._now()
+            if self.backend.lists_whole and self._is_there(number + 1):
+                state = self.refresh()  # it has this number by now, or raises because it is lost
+                continue
             stored, tries = self._create(number, draft, ident)
             doubtful = stored is not None or tries or self._is_old(since)
             if doubtful and not self._is_above_boundary(number):
@@ -207,7 +211,7 @@ class CommitLog:
 
         The second value counts the tries before, of which any may have created the object.
         """
-        key, tries, until = self._key(number, _COMMIT), 0, self._patience.deadline()
+        key, tries, until = self._key(number, COMMIT), 0, self._patience.deadline()
         fields = {**commit_fields(draft.commit), "id": ident, "number": number}
         head = document.encode("commit", fields)
         data, frames_at = [*head, *draft.frames], sum(map(len, head))
@@ -261,12 +265,18 @@ class CommitLog:
         return str(document.decode("commit", memoryview(data), key).fields.get("id"))
 
     def _follow(self, state: LogState) -> LogState:
-        """Apply the commits after a state, one by one, until there is none."""
+        """Apply the commits after a state, one by one, until there is none.
+
+        Raises:
+            FileNotFoundError: the next commit of a directory is lost: the one after it is there.
+        """
         while True:
-            key = self._key(state.number + 1, _COMMIT)
+            key = self._key(state.number + 1, COMMIT)
             data = read_object(self.backend, key)
             if data is None:
-                return state
+                if not (self.backend.lists_whole and self._is_there(state.number + 2)):
+                    return state
+                data = bytes(self.backend.get_ranges(key).whole)  # both may be new
             state = self._applied(state, self._parse(key, memoryview(data))[1])
 
     def _followed_without_gap(self, state: LogState, checkpoint: int) -> LogState:
@@ -285,15 +295,15 @@ class CommitLog:
         while any(map(self._is_there, range(state.number + 2, due))):
             followed = self._follow(state)  # both may have been created meanwhile
             if followed.number == state.number:
-                raise FileNotFoundError(self._key(state.number + 1, _COMMIT))
+                raise FileNotFoundError(self._key(state.number + 1, COMMIT))
             state = followed
         if state.number + 2 >= due:
-            raise FileNotFoundError(self._key(due, _CHECKPOINT))
+            raise FileNotFoundError(self._key(due, CHECKPOINT))
         return state
 
     def _is_there(self, number: int) -> bool:
         try:
-            self.backend.get_ranges(self._key(number, _COMMIT), [(0, 1)])
+            self.backend.get_ranges(self._key(number, COMMIT), [(0, 1)])
         except FileNotFoundError:
             return False
         return True
@@ -302,7 +312,7 @@ class CommitLog:
         try:
             return state.applied(commit, self.manifests)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            key = self._key(state.number + 1, _COMMIT)
+            key = self._key(state.number + 1, COMMIT)
             raise document.damaged(key, f"it does not fit the log: {error}") from error
 
     def _open(self) -> LogState:
@@ -317,7 +327,7 @@ class CommitLog:
         for tries in range(_OPEN_TRIES):
             try:
                 base, commits = self._listed(use_hint=not tries)
-                keys = [self._key(number, _COMMIT) for number in commits or ()]
+                keys = [self._key(number, COMMIT) for number in commits or ()]
                 state = base
                 for each in map_on_threads(self._read_commit, keys, _READ_THREADS):
                     state = self._applied(state, each)
@@ -361,7 +371,7 @@ class CommitLog:
         rest = [number for number in commits if number > base.number]
         for expected, number in enumerate(rest, base.number + 1):
             if number != expected:
-                raise damage or FileNotFoundError(self._key(expected, _COMMIT))
+                raise damage or FileNotFoundError(self._key(expected, COMMIT))
         if damage is not None and base.number + len(rest) < checkpoints[-1]:
             raise damage
         return base, rest
@@ -392,7 +402,7 @@ class CommitLog:
             FileNotFoundError: it was deleted.
             DamagedMetadataError: it is damaged.
         """
-        key = self._key(number, _CHECKPOINT)
+        key = self._key(number, CHECKPOINT)
         data = self.backend.get_ranges(key).whole
         fields = document.decode("checkpoint", data, key).fields
         try:
@@ -408,12 +418,12 @@ class CommitLog:
         number = self.state().number
         if number < 0:
             return ""
-        return self._read_commit(self._key(number, _COMMIT)).written_at
+        return self._read_commit(self._key(number, COMMIT)).written_at
 
     def _parse(self, key: str, data: memoryview) -> tuple[dict[str, Any], Commit]:
         fields, frames_at = document.decode("commit", data, key)
         try:
-            if key != self._key(fields["number"], _COMMIT):
+            if key != self._key(fields["number"], COMMIT):
                 raise ValueError(f"it has number {fields['number']}")
             return fields, commit_from(fields, key, frames_at)
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -447,7 +457,7 @@ class CommitLog:
             state = state.without_jobs(time_text(hour_start_us(state.fence) - self._ttl_us))
         fields = {**state_fields(state), "written_at": json_files.timestamp(self.clock)}
         data = document.encode("checkpoint", fields)
-        self.backend.put(self._key(state.number, _CHECKPOINT), data)
+        self.backend.put(self._key(state.number, CHECKPOINT), data)
         self.backend.put(f"{self.prefix}_last", [json_files.dump({"number": state.number})])
         self._checkpointed = state.number
 
@@ -488,13 +498,3 @@ class CommitLog:
         elapsed = [now - then for now, then in zip(self._now(), seen, strict=True)]
         longest = self._fresh_s if limit_s is None else limit_s
         return max(elapsed) > longest or min(elapsed) < -1
-
-
-def parse_listing(prefix: str, keys: Iterable[str]) -> tuple[list[int], list[int]]:
-    """The numbers of commits and of checkpoints in a listing of a log, rising."""
-    commits, checkpoints = set[int](), set[int]()
-    for key in keys:
-        found = _NAME.fullmatch(key.removeprefix(prefix))
-        if found is not None:
-            (commits if found[2] == _COMMIT else checkpoints).add(int(found[1]))
-    return sorted(commits), sorted(checkpoints)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from ..errors import DamagedMetadataError
 from ..io import json_files
 from .backend import ObjectInfo
-from .commit_log import GONE, CommitLog, parse_listing
+from .commit_log import GONE, CommitLog
 from .manifests.table import named
-from .names import time_text
+from .names import parse_listing, time_text
 from .state import LogState
 
 _BATCH = 500

@@ -1,8 +1,10 @@
-"""Names of objects by the hour of their upload."""
+"""Names of objects: data by the hour of its upload, commits and checkpoints by their number."""
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from ..commit.staging import SUFFIX
@@ -10,6 +12,8 @@ from ..vfs import Vfs
 
 DATA, LOGS = "data", "logs/"
 MANIFEST_SUFFIX = ".manifest"
+COMMIT, CHECKPOINT = ".commit", ".checkpoint"
+_NUMBERED = re.compile(r"(\d{20})(\.commit|\.checkpoint)")
 _HOUR = "%Y%m%d%H"
 
 
@@ -33,3 +37,13 @@ def new_key(clock: Vfs, job: str = "", suffix: str = SUFFIX) -> str:
     """The name of a new data object; without a job, one that no abort of a job can delete."""
     hour, name = f"{DATA}/{hour_of(clock.now_us())}/", f"{uuid.uuid4()}{suffix}"
     return f"{hour}{job}/{name}" if job else f"{hour}{name}"
+
+
+def parse_listing(prefix: str, keys: Iterable[str]) -> tuple[list[int], list[int]]:
+    """The numbers of commits and of checkpoints in a listing of a log, rising."""
+    commits, checkpoints = set[int](), set[int]()
+    for key in keys:
+        found = _NUMBERED.fullmatch(key.removeprefix(prefix))
+        if found is not None:
+            (commits if found[2] == COMMIT else checkpoints).add(int(found[1]))
+    return sorted(commits), sorted(checkpoints)

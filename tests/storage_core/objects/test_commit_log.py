@@ -18,6 +18,7 @@ from storage_core.io import json_files
 from storage_core.objects import commit_log
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.garbage import collect_log
+from storage_core.objects.reads.kept_logs import forget_all
 from storage_core.objects.slices import Slice
 from storage_core.objects.state import Commit, LogState, Transaction, state_fields
 from tests.support.objects.objects_world import TOPIC, TTL_S, World, in_small, names, with_manifests
@@ -306,6 +307,35 @@ def test_a_lost_commit_is_damage_in_a_directory_too(tmp_path: Path, lost: list[i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 20)
         check_lost_commits(tmp_path, lost)
+
+
+def test_a_commit_that_is_lost_under_a_warm_process_is_damage(tmp_path: Path) -> None:
+    """It would read nothing more for ever, and its next append would take the lost number."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_log, "CHECKPOINT_INTERVAL", 20)
+        check_commit_lost_under(tmp_path)
+
+
+def check_commit_lost_under(tmp_path: Path) -> None:
+    with Store.open(tmp_path, layout="objects", create=True) as ours:
+        ours.create_topic("t")
+        ours.append("t", 0, [b"0"])
+        forget_all()  # the other store is one of another process
+        with Store.open(tmp_path) as others:
+            assert others.visible_ends("t") == (1,)
+            for number in range(1, 4):
+                ours.append("t", 0, [b"%d" % number])
+            (directory,) = (tmp_path / "logs").iterdir()
+            lost = directory / f"{2:020d}.commit"
+            kept = lost.read_bytes()
+            lost.unlink()
+            for _ in range(2):
+                with pytest.raises(DamagedMetadataError, match=lost.name):
+                    others.visible_ends("t")
+                with pytest.raises(DamagedMetadataError, match=lost.name):
+                    others.append("t", 0, [b"in its place"])
+            lost.write_bytes(kept)
+            assert others.append("t", 0, [b"4"]).start == 4
 
 
 def check_lost_commits(tmp_path: Path, lost: list[int]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from storage_core import Store, StoreConfig
 from storage_core.errors import StorageError
 from storage_core.io.io_errors import write_failure
-from storage_core.objects import collector, commit_log, document, garbage
+from storage_core.objects import collector, commit_log, document, garbage, names
 from storage_core.objects.catalog import ObjectCatalog
 from storage_core.objects.commit_log import CommitLog, Draft
 from storage_core.objects.manifests import moving
@@ -121,13 +121,13 @@ def no_listing(log: CommitLog, *, use_hint: bool) -> tuple[LogState, list[int]]:
 def gaps_are_skipped(log: CommitLog, *, use_hint: bool) -> tuple[LogState, list[int]]:
     del use_hint
     keys = [info.key for info in log.backend.list_after(log.prefix)]
-    commits, checkpoints = commit_log.parse_listing(log.prefix, keys)
+    commits, checkpoints = names.parse_listing(log.prefix, keys)
     base = log._read_checkpoint(checkpoints[-1]) if checkpoints else LogState()
     return base, [number for number in commits if number > base.number]
 
 
 def delete_one_more(patch: pytest.MonkeyPatch) -> None:
-    true = commit_log.parse_listing
+    true = names.parse_listing
 
     def shifted(prefix: str, keys: Any) -> tuple[list[int], list[int]]:
         commits, checkpoints = true(prefix, keys)
@@ -307,6 +307,7 @@ MUTANTS: dict[str, Patch] = {
     "gaps of a directory are not looked for": on_log(
         "_followed_without_gap", lambda _, state, __: state
     ),
+    "the number after the next is not looked for": on_log("_is_there", lambda *_: False),
     "the boundary is not read": on_log("boundary", lambda _: 0),
     "garbage collection takes one more": delete_one_more,
     "the ledger is not asked": no_ledger,
@@ -379,7 +380,12 @@ def by_a_lost_commit(_: Path) -> None:
 
 def by_a_lost_commit_of_a_directory(path: Path) -> None:
     path.mkdir()
-    test_commit_log.test_a_lost_commit_is_damage_in_a_directory_too(path, [4])
+    test_commit_log.test_a_lost_commit_is_damage_in_a_directory_too(path, [4, 5])
+
+
+def by_a_commit_lost_under_a_warm_process(path: Path) -> None:
+    path.mkdir()
+    test_commit_log.test_a_commit_that_is_lost_under_a_warm_process_is_damage(path)
 
 
 def by_a_poll_that_fails(_: Path) -> None:
@@ -453,6 +459,7 @@ DETECTORS = {
     "a suspended machine believes its clock": by_a_suspended_machine,
     "gaps of a listing are skipped": by_a_lost_commit,
     "gaps of a directory are not looked for": by_a_lost_commit_of_a_directory,
+    "the number after the next is not looked for": by_a_commit_lost_under_a_warm_process,
     "states share what they append": by_a_poll_that_fails,
     "a state is believed however old": by_an_idle_reader,
     "what took long is not asked for again": by_a_lost_reply,

@@ -11,6 +11,7 @@ import pytest
 from storage_core import Store
 from storage_core.objects.commit_log import CHECKPOINT_INTERVAL
 from storage_core.objects.engine import ObjectEngine
+from storage_core.objects.vfs_backend import VfsBackend
 from tests.support.faulty_vfs import faulty
 from tests.support.objects.object_stores import make, on
 from tests.support.stores import T0, TOPIC, columns_of, errors, offsets, rows, values
@@ -99,8 +100,9 @@ class Counting:
         return found
 
 
-def test_few_requests_are_made(tmp_path: Path) -> None:
+def test_few_requests_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests cost money and time: these are the numbers that the cost model counts with."""
+    monkeypatch.setattr(VfsBackend, "lists_whole", False)  # as an object store
     make(tmp_path, 4).close()
     store = Store.open(tmp_path)
     engine = store._engine
