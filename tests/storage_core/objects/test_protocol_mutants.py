@@ -304,9 +304,7 @@ MUTANTS: dict[str, Patch] = {
     "a sleeper trusts what it knew": on_log("_is_old", lambda *_: False),
     "no listing when cold": on_log("_listed", no_listing),
     "gaps of a listing are skipped": on_log("_listed", gaps_are_skipped),
-    "gaps of a directory are not looked for": on_log(
-        "_followed_without_gap", lambda _, state, __: state
-    ),
+    "gaps of a directory are skipped": on_log("_followed_without_gap", lambda _, s, __: s),
     "the number after the next is not looked for": on_log("_is_there", lambda *_: False),
     "the boundary is not read": on_log("boundary", lambda _: 0),
     "garbage collection takes one more": delete_one_more,
@@ -379,12 +377,10 @@ def by_a_lost_commit(_: Path) -> None:
 
 
 def by_a_lost_commit_of_a_directory(path: Path) -> None:
-    path.mkdir()
     test_commit_log.test_a_lost_commit_is_damage_in_a_directory_too(path, [4, 5])
 
 
 def by_a_commit_lost_under_a_warm_process(path: Path) -> None:
-    path.mkdir()
     test_commit_log.test_a_commit_that_is_lost_under_a_warm_process_is_damage(path)
 
 
@@ -458,7 +454,7 @@ DETECTORS = {
     "what is old this machine's clock says": by_a_clock_that_is_ahead,
     "a suspended machine believes its clock": by_a_suspended_machine,
     "gaps of a listing are skipped": by_a_lost_commit,
-    "gaps of a directory are not looked for": by_a_lost_commit_of_a_directory,
+    "gaps of a directory are skipped": by_a_lost_commit_of_a_directory,
     "the number after the next is not looked for": by_a_commit_lost_under_a_warm_process,
     "states share what they append": by_a_poll_that_fails,
     "a state is believed however old": by_an_idle_reader,
