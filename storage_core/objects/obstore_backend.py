@@ -256,16 +256,14 @@ def upload_pieces(data: Sequence[Buffer]) -> Iterator[Buffer]:
     """
     small, size = list[Buffer](), 0
     for each in data:
-        if len(each) >= _OWN_PIECE_BYTES:
-            if small:
-                yield b"".join(small)
-                small, size = [], 0
-            yield each
-        else:
+        is_small = len(each) < _OWN_PIECE_BYTES
+        if is_small:
             small.append(each)
             size += len(each)
-            if size >= _OWN_PIECE_BYTES:
-                yield b"".join(small)
-                small, size = [], 0
+        if size >= _OWN_PIECE_BYTES or (small and not is_small):
+            yield b"".join(small)
+            small, size = [], 0
+        if not is_small:
+            yield each
     if small:
         yield b"".join(small)
